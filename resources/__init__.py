@@ -1,0 +1,1 @@
+"""Icons, style, translations, and texts for calibration and evaluation."""

@@ -1,0 +1,1 @@
+"""Lathe's window: pages, plots and widgets over the domain in `workbench`."""

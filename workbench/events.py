@@ -1,0 +1,273 @@
+"""Every event that a job, an engine or a stream reports, and its form as one line of JSON.
+
+Numbers that could not be measured are None. Times are seconds; `at_s` is the monotonic clock of the reporter.
+"""
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+# -- any job ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """The job entered a new part; `total` steps are expected in it (0: unknown). `name` is a template."""
+
+    name: str
+    total: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Advanced:
+    """`done` steps of the current stage are finished."""
+
+    done: int
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something the user should know, as a template and its values. `level` is info or warning."""
+
+    message: str
+    values: dict[str, Any] = field(default_factory=dict)
+    level: str = "info"
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The result lies at `path`, complete and verified; `size` in bytes."""
+
+    path: str
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The job ended without a result. Templates with one set of values; `details` is for the log."""
+
+    message: str
+    hint: str = ""
+    values: dict[str, Any] = field(default_factory=dict)
+    details: str = ""
+
+
+# -- quantization ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleStarted:
+    """Work on one linear layer begins."""
+
+    name: str
+    block: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleDone:
+    """One linear layer is quantized and packed.
+
+    `before` and `after` are counts over equal bins between `low` and `high`; each sums to the number of finite
+    weights, values outside the range counted in the end bins. `after` is read back from the packed tensor.
+    `levels` are the grid's values of a typical group, ascending. Errors are relative squared errors:
+    weight ‖W-Q‖²/‖W‖², output tr(ΔW H ΔWᵀ)/tr(W H Wᵀ); `plain_output_error` is that of plain rounding (RTN) at
+    the same bits, group and symmetry. `sqnr_db` = -10·log10(output_error).
+    """
+
+    name: str
+    block: int
+    method: str
+    bits: int
+    group_size: int
+    symmetric: bool
+    shape: tuple[int, int]
+    low: float
+    high: float
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    levels: tuple[float, ...]
+    not_finite: int
+    weight_error: float
+    output_error: float | None
+    plain_output_error: float | None
+    sqnr_db: float | None
+    kurtosis: float
+    outliers: float
+    clipped: float
+    seconds: float
+    scale_low: float | None = None
+    scale_high: float | None = None
+    damping: float | None = None
+    fallback: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """Counts of one tensor's values over equal bins, made before any run."""
+
+    name: str
+    shape: tuple[int, ...]
+    low: float
+    high: float
+    counts: tuple[int, ...]
+    not_finite: int
+    kurtosis: float
+    outliers: float
+
+
+@dataclass(frozen=True, slots=True)
+class QualityMeasured:
+    """One candidate against the original on the same held tokens; KL in nats per token."""
+
+    name: str
+    tokens: int
+    kl: float
+    perplexity: float
+    original_perplexity: float
+    top1_agreement: float
+
+
+# -- engine ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLog:
+    """One line of the engine's output."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class EnginePhase:
+    """The engine's start entered a phase: starting, weights, kv, warmup."""
+
+    name: str
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class EngineReady:
+    """The engine answers at `url` (…/v1 is below it); it proved to be ours by its key and model name."""
+
+    url: str
+    key: str
+    model: str
+    pid: int
+    seconds: float
+    warmup_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStopped:
+    """The engine ended on request."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSample:
+    """One poll of /metrics. Totals are raw counters; None where this engine has no such figure.
+
+    `accepted_per_position` holds totals by draft position. Histograms come as (sum in seconds, count).
+    """
+
+    at_s: float
+    running: float | None = None
+    waiting: float | None = None
+    kv_usage: float | None = None
+    kv_blocks: int | None = None
+    kv_block_size: int | None = None
+    kv_tokens: int | None = None
+    drafts: float | None = None
+    draft_tokens: float | None = None
+    accepted_tokens: float | None = None
+    accepted_per_position: tuple[float, ...] = ()
+    prompt_tokens: float | None = None
+    generated_tokens: float | None = None
+    preemptions: float | None = None
+    ttft: tuple[float, float] | None = None
+    inter_token: tuple[float, float] | None = None
+
+
+# -- chat ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyStarted:
+    """The request was sent."""
+
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyText:
+    """A piece of the answer arrived; `reasoning` when it belongs to the thinking part."""
+
+    text: str
+    at_s: float
+    reasoning: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyDone:
+    """The stream ended well or was stopped. Seconds by the client's clock; tokens as the server counted them.
+
+    `reason` is stop, length or stopped. `ttft_s` is to the first text of any kind, `tokens_per_s` over the
+    tokens after the first chunk. `accepted` and `drafted` are the draft tokens of this reply where the engine
+    tells; `mean_accepted` is tokens gained per drafting step (1 + accepted ÷ drafts).
+    """
+
+    reason: str
+    ttft_s: float | None
+    answer_s: float | None
+    total_s: float
+    prompt_tokens: int | None
+    tokens: int | None
+    tokens_per_s: float | None
+    accepted: int | None = None
+    drafted: int | None = None
+    mean_accepted: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyFailed:
+    """The stream broke; what was received stays."""
+
+    message: str
+    hint: str = ""
+    values: dict[str, Any] = field(default_factory=dict)
+
+
+Event = (
+    Stage
+    | Advanced
+    | Note
+    | Finished
+    | Failed
+    | ModuleStarted
+    | ModuleDone
+    | Histogram
+    | QualityMeasured
+    | EngineLog
+    | EnginePhase
+    | EngineReady
+    | EngineStopped
+    | EngineSample
+    | ReplyStarted
+    | ReplyText
+    | ReplyDone
+    | ReplyFailed
+)
+
+_KINDS = {kind.__name__: kind for kind in Event.__args__}
+
+
+def encode(event: Event) -> str:
+    """One line of JSON, without the line break. NaN and infinity are refused: JSON has no word for them."""
+    fields = {"kind": type(event).__name__, **asdict(event)}
+    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def decode(line: str) -> Event:
+    """The event of a line that `encode` wrote."""
+    fields = json.loads(line)
+    kind = _KINDS[fields.pop("kind")]
+    return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()})

@@ -1,0 +1,74 @@
+"""What the user chose once for all runs, in one readable file."""
+
+import json
+import os
+import sys
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from workbench import paths
+from workbench.errors import WorkbenchError
+
+
+def setting(default: Any, label: str, *values: Any) -> Any:
+    """A field with its label (a template) and, where the choice is closed, its values."""
+    return field(default=default, metadata={"label": label, "values": values})
+
+
+@dataclass(slots=True)
+class Settings:
+    """Every setting, declared once: the file and the form read the same fields."""
+
+    language: str = setting("", "Language", "", "en", "zh_CN")
+    theme: str = setting("system", "Theme", "system", "dark", "light")
+    engine_python: str = setting("", "Engine interpreter")
+    model_folders: tuple[str, ...] = setting((), "Model folders")
+    recent: tuple[str, ...] = setting((), "Recently opened folders")
+
+    @property
+    def interpreter(self) -> str:
+        """The Python that holds torch and vLLM: the chosen one, else the window's own."""
+        return self.engine_python or sys.executable
+
+    @property
+    def library(self) -> tuple[Path, ...]:
+        """The folders whose subfolders are listed as models, our own first."""
+        return (paths.inside_home("models"), *(Path(folder) for folder in self.model_folders))
+
+
+def load() -> Settings:
+    """The stored settings; defaults where none are. A damaged file is set aside, not lost."""
+    path = paths.home() / "settings.json"
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        assert isinstance(stored, dict), type(stored)
+    except FileNotFoundError:
+        return Settings()
+    except (ValueError, AssertionError):
+        path.replace(path.with_suffix(".damaged"))
+        return Settings()
+    known = {}
+    for option in fields(Settings):
+        if option.name not in stored:
+            continue
+        value = stored[option.name]
+        known[option.name] = tuple(value) if isinstance(value, list) else value
+        if (values := option.metadata["values"]) and known[option.name] not in values:
+            del known[option.name]
+    return Settings(**known)
+
+
+def save(settings: Settings) -> None:
+    """Write beside and rename, so that a crash leaves the old file or the new one."""
+    path = paths.home() / "settings.json"
+    beside = path.with_suffix(f".{os.getpid()}.tmp")
+    try:
+        beside.write_text(json.dumps(asdict(settings), indent=1, ensure_ascii=False), encoding="utf-8")
+        beside.replace(path)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise WorkbenchError(
+            "The settings could not be saved: {reason}.", "Check the space and rights of {path}.",
+            reason=error.strerror, path=str(path),
+        ) from error

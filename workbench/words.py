@@ -1,0 +1,62 @@
+"""Sentences for people: written in English in the code, shown in the chosen language.
+
+A sentence stays a template with its values until it is shown, so a job's events, an error and a label
+follow a change of language. The template is a literal at the place that uses it; tests collect them.
+"""
+
+import json
+import locale
+import os
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+LANGUAGES = {"en": "English", "zh_CN": "简体中文"}
+
+_chosen = ""
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A template such as "{name} is absent." and the values that fill it."""
+
+    template: str
+    values: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return say(self.template, **self.values)
+
+
+def say(template: str, **values: Any) -> str:
+    """The sentence in the chosen language. Without values the template is taken as it is, braces included."""
+    translated = _catalog(language()).get(template, template)
+    return translated.format(**values) if values else translated
+
+
+def language() -> str:
+    """The code of the language in use: what was chosen, else LATHE_LANGUAGE, else the system's."""
+    if _chosen:
+        return _chosen
+    wanted = os.environ.get("LATHE_LANGUAGE") or locale.getlocale()[0] or "en"
+    return "zh_CN" if wanted.lower().startswith(("zh", "chinese")) else "en"
+
+
+def choose_language(code: str) -> None:
+    """Use `code` from now on; an empty string follows the system again."""
+    global _chosen
+    assert not code or code in LANGUAGES, code
+    _chosen = code
+
+
+@cache
+def _catalog(code: str) -> dict[str, str]:
+    """All translations of one language, merged from its files in resources/translations."""
+    if code == "en":
+        return {}
+    folder = files("resources") / "translations" / code
+    merged: dict[str, str] = {}
+    for part in sorted(folder.iterdir(), key=lambda part: part.name):
+        if part.name.endswith(".json"):
+            merged |= json.loads(part.read_text(encoding="utf-8"))
+    return merged
