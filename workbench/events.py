@@ -52,6 +52,11 @@ class Failed:
     details: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """The user ended the job; nothing of it was kept."""
+
+
 # -- quantization ----------------------------------------------------------------------------------------------
 
 
@@ -242,6 +247,7 @@ Event = (
     | Note
     | Finished
     | Failed
+    | Cancelled
     | ModuleStarted
     | ModuleDone
     | Histogram

@@ -69,6 +69,8 @@ def save(settings: Settings) -> None:
     except OSError as error:
         beside.unlink(missing_ok=True)
         raise WorkbenchError(
-            "The settings could not be saved: {reason}.", "Check the space and rights of {path}.",
-            reason=error.strerror, path=str(path),
+            "The settings could not be saved: {reason}.",
+            "Check the space and rights of {path}.",
+            reason=error.strerror,
+            path=str(path),
         ) from error

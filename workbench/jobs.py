@@ -1,0 +1,175 @@
+"""A job is a folder: job.json says what, events.jsonl what happened, worker.log what the libraries printed.
+
+The worker process writes the events; the window only reads them, so reopening a job is replaying its file.
+"""
+
+import asyncio
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from workbench import paths, process
+from workbench.errors import WorkbenchError
+from workbench.events import Cancelled, Event, Failed, Finished, decode, encode
+from workbench.settings import Settings
+
+# Each kind is a generator of events in a module that only the worker imports.
+KINDS = {
+    "quantize": "workbench.quantization.pipeline:run",
+    "quality": "workbench.measure.quality:run",
+    "histogram": "workbench.quantization.look:run",
+    "starter": "workbench.catalog.starter:run",
+}
+
+# The worker must be gone within 2 s of a cancel; this is what it gets to clean up.
+GRACE_S = 1.2
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One job folder as it stands; `state` is running, finished, failed, cancelled or interrupted."""
+
+    folder: Path
+    kind: str
+    spec: Mapping[str, Any]
+    created: datetime
+    state: str
+
+
+def create(kind: str, spec: Mapping[str, Any]) -> Path:
+    """A new job folder under the home folder, ready to run."""
+    assert kind in KINDS, kind
+    jobs = paths.inside_home("jobs")
+    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+    for number in range(1000):
+        folder = jobs / f"{stamp}-{kind}-{number}"
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            continue
+        _write(folder / "job.json", {"kind": kind, "spec": dict(spec), "created": time.time()})
+        return folder
+    raise AssertionError(f"a thousand jobs in one second in {jobs}")
+
+
+async def run(folder: Path, on_event: Callable[[Event], None], settings: Settings) -> None:
+    """Run the job in a worker of the engine interpreter until it ended; its failure is raised.
+
+    Cancelling ends the worker and removes what it had begun to write before this returns.
+    """
+    failure: Failed | None = None
+
+    def on_line(line: str) -> None:
+        nonlocal failure
+        try:
+            event = decode(line)
+        except (ValueError, KeyError, TypeError):
+            return  # a library printed before the worker took stdout for itself
+        if isinstance(event, Failed):
+            failure = event
+        on_event(event)
+
+    command = [settings.interpreter, "-m", "workbench.worker", str(folder)]
+    try:
+        await process.run(command, log=folder / "worker.log", on_line=on_line, grace_s=GRACE_S)
+    except asyncio.CancelledError:
+        _sweep(folder)
+        _append(folder, Cancelled())
+        raise
+    except WorkbenchError as error:
+        _sweep(folder)
+        if failure is None:  # killed, out of memory, or it never started
+            failure = Failed(error.message, error.hint_template, error.values, details=_tail(folder / "worker.log"))
+            _append(folder, failure)
+            on_event(failure)
+    if failure is not None:
+        raise WorkbenchError(failure.message, failure.hint, **failure.values)
+
+
+def replay(folder: Path) -> Iterator[Event]:
+    """The events of a job in their order; a line cut by a crash ends them."""
+    try:
+        lines = (folder / "events.jsonl").read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return
+    for line in lines:
+        try:
+            yield decode(line)
+        except (ValueError, KeyError, TypeError):
+            return
+
+
+def spec_of(folder: Path) -> dict[str, Any]:
+    """What the job was asked to do."""
+    return json.loads((folder / "job.json").read_text(encoding="utf-8"))["spec"]
+
+
+def listing() -> list[Job]:
+    """All jobs, newest first. A folder that is no job is passed over."""
+    found = []
+    for folder in paths.inside_home("jobs").iterdir():
+        try:
+            job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
+            found.append(Job(folder, job["kind"], job["spec"], datetime.fromtimestamp(job["created"]), _state(folder)))
+        except (OSError, ValueError, KeyError):
+            continue
+    return sorted(found, key=lambda job: job.created, reverse=True)
+
+
+def _state(folder: Path) -> str:
+    last = None
+    for last in replay(folder):
+        pass
+    match last:
+        case Finished():
+            return "finished"
+        case Failed():
+            return "failed"
+        case Cancelled():
+            return "cancelled"
+    pid = folder / "pid"
+    try:
+        number, started = pid.read_text().split()
+        alive = psutil.Process(int(number)).create_time() == float(started)
+    except (OSError, ValueError, psutil.Error):
+        alive = False
+    return "running" if alive else "interrupted"
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what a killed worker had begun to write beside its output."""
+    output = spec_of(folder).get("output")
+    if not output:
+        return
+    target = Path(output)
+    for partial in target.parent.glob(f".{_escaped(target.name)}.partial-*"):
+        pid = partial.name.rpartition("-")[2]
+        if not (pid.isdigit() and psutil.pid_exists(int(pid))):
+            shutil.rmtree(partial, ignore_errors=True)
+
+
+def _escaped(name: str) -> str:
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
+
+
+def _append(folder: Path, event: Event) -> None:
+    with (folder / "events.jsonl").open("a", encoding="utf-8") as events:
+        print(encode(event), file=events)
+
+
+def _write(path: Path, content: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8")
+
+
+def _tail(log: Path, size: int = 4000) -> str:
+    try:
+        return log.read_bytes()[-size:].decode(errors="replace")
+    except OSError:
+        return ""
