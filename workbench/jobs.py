@@ -7,6 +7,7 @@ import asyncio
 import json
 import shutil
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -124,10 +125,7 @@ def listing() -> list[Job]:
 
 
 def _state(folder: Path) -> str:
-    last = None
-    for last in replay(folder):
-        pass
-    match last:
+    match next(iter(deque(replay(folder), maxlen=1)), None):
         case Finished():
             return "finished"
         case Failed():
