@@ -1,0 +1,1 @@
+"""Figures of running engines and finished models."""

@@ -1,0 +1,60 @@
+"""Arithmetic of figures over time: what a plot of them can show."""
+
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+LONGEST_GAP_S = 5.0
+"""Two neighbours further apart than this are not joined: nobody measured in between."""
+
+
+def median(values: Iterable[float | None]) -> float | None:
+    """The middle value; None of nothing."""
+    return percentile(values, 50)
+
+
+def percentile(values: Iterable[float | None], percent: float) -> float | None:
+    """The value that `percent` of all do not exceed, interpolated between neighbours; None of nothing."""
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    return float(np.percentile(known, percent)) if known else None
+
+
+def line(
+    points: Iterable[tuple[float, float | None]], buckets: int = 600, gap_s: float = LONGEST_GAP_S
+) -> tuple[np.ndarray, np.ndarray]:
+    """Points (at_s, value) as arrays x [n], y [n] to draw, NaN where the line must break.
+
+    A missing value breaks the line, and so does a silence longer than `gap_s`. Above `buckets` × 2 points only the
+    lowest and highest of each bucket are kept, with its gap if it has one: at a bucket a pixel the picture is the same.
+    """
+    pairs = list(points)
+    x = np.array([at_s for at_s, _ in pairs], dtype=float)
+    y = np.array([math.nan if value is None else value for _, value in pairs], dtype=float)
+    y[~np.isfinite(y)] = math.nan
+    silences = np.flatnonzero(np.diff(x) > gap_s) + 1
+    x = np.insert(x, silences, x[silences - 1] if silences.size else [])
+    y = np.insert(y, silences, math.nan)
+    return _reduced(x, y, buckets)
+
+
+def _reduced(x: np.ndarray, y: np.ndarray, buckets: int) -> tuple[np.ndarray, np.ndarray]:
+    """At most three points of each bucket: its lowest, its highest, its first gap, in their order."""
+    size = len(x) // buckets
+    if size < 2:
+        return x, y
+    rest = -len(x) % size
+    padded = np.append(y, np.full(rest, math.nan)).reshape(-1, size)
+    missing = np.isnan(padded)
+    missing[-1, size - rest :] = False  # the padding is no gap of the data
+    starts = np.arange(len(padded)) * size
+    lowest = starts + np.where(np.isnan(padded), np.inf, padded).argmin(1)
+    highest = starts + np.where(np.isnan(padded), -np.inf, padded).argmax(1)
+    broken = (starts + missing.argmax(1))[missing.any(1)]
+    kept = np.unique(np.concatenate([lowest, highest, broken]))
+    return x[kept], y[kept]
+
+
+def latest(points: Sequence[tuple[float, float | None]]) -> float | None:
+    """The value of the last point, None when there is none or it could not be measured."""
+    return points[-1][1] if points else None
