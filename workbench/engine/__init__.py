@@ -1,0 +1,1 @@
+"""Serving: a profile becomes a command, a child, figures and answers."""

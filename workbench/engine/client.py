@@ -1,0 +1,241 @@
+"""Talks to any server with OpenAI's interface: which models it has, and a streamed chat."""
+
+import asyncio
+import ipaddress
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from workbench.engine.event_stream import EventStream
+from workbench.errors import WorkbenchError
+from workbench.events import Event, ReplyDone, ReplyFailed, ReplyStarted, ReplyText
+from workbench.measure.timing import TokenTimes
+
+# A long prompt on a CPU may take minutes before its first token; the user can stop any time.
+TIMEOUT = httpx.Timeout(10, connect=5, read=900)
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A server: `url` with or without /v1, the key it asks for ("" for none), the model's served name."""
+
+    url: str
+    key: str = ""
+    model: str = ""
+
+    @property
+    def root(self) -> str:
+        """The address above /v1."""
+        return self.url.rstrip("/").removesuffix("/v1")
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is on this machine: then no proxy may come between."""
+        host = urlsplit(self.url).hostname or ""
+        try:
+            return ipaddress.ip_address(host).is_loopback
+        except ValueError:
+            return host == "localhost"
+
+    def open(self, timeout: httpx.Timeout | float = TIMEOUT) -> httpx.AsyncClient:
+        """A client for this server. Loopback goes direct whatever the environment says."""
+        headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
+        return httpx.AsyncClient(base_url=self.root, headers=headers, timeout=timeout, trust_env=not self.is_local)
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """What the user chose; None leaves a value to the server."""
+
+    max_tokens: int | None = 512
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    repetition_penalty: float | None = None
+    seed: int | None = None
+
+    def chosen(self) -> dict[str, float | int]:
+        """The values that go into the request."""
+        return {name: value for name in self.__slots__ if (value := getattr(self, name)) is not None}
+
+
+async def models(endpoint: Endpoint) -> list[str]:
+    """The names of the models that the server has."""
+    try:
+        async with endpoint.open(timeout=5) as http:
+            answer = await http.get("/v1/models")
+            answer.raise_for_status()
+            return [model["id"] for model in answer.json()["data"]]
+    except httpx.HTTPStatusError as error:
+        failed = _refused(error.response.status_code, error.response.text)
+        raise WorkbenchError(failed.message, failed.hint, **failed.values) from error
+    except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
+        raise WorkbenchError(
+            "No model list comes from {url}.", "Check the address and that the server runs.", url=endpoint.root
+        ) from error
+
+
+async def chat(
+    endpoint: Endpoint, messages: list[dict[str, Any]], sampling: Sampling, on_event: Callable[[Event], None]
+) -> ReplyDone | ReplyFailed:
+    """Stream one answer as events; returns the last of them. What went wrong with the server is an event, no exception.
+
+    Cancelling closes the connection, which makes the engine drop the request, reports ReplyDone("stopped") and then
+    goes on as a cancellation.
+    """
+    stream = _Stream(TokenTimes(time.monotonic()), on_event)
+    on_event(ReplyStarted(stream.times.started_s))
+    options = {"include_usage": True}
+    if endpoint.is_local:
+        # Tells how many tokens the first chunk held. Hosted services refuse options that they do not know.
+        options["continuous_usage_stats"] = True
+    body = {
+        "model": endpoint.model,
+        "messages": messages,
+        **sampling.chosen(),
+        "stream": True,
+        "stream_options": options,
+    }
+    try:
+        async with endpoint.open() as http, http.stream("POST", "/v1/chat/completions", json=body) as answer:
+            if answer.status_code != 200:
+                last = _refused(answer.status_code, (await answer.aread()).decode(errors="replace"))
+            else:
+                last = await stream.read(answer)
+    except asyncio.CancelledError:
+        on_event(stream.done("stopped"))
+        raise
+    except httpx.ConnectError:
+        last = ReplyFailed(
+            "The engine does not answer at {url}.", "Start it again, then send again.", {"url": endpoint.root}
+        )
+    except httpx.TimeoutException:
+        last = ReplyFailed("The engine has been silent for too long.", "Stop it and start it again.")
+    except (httpx.HTTPError, OSError) as error:
+        last = _broken(str(error) or type(error).__name__)
+    on_event(last)
+    return last
+
+
+class _Stream:
+    """One answer as it comes in."""
+
+    def __init__(self, times: TokenTimes, on_event: Callable[[Event], None]):
+        self.times = times
+        self._on_event = on_event
+        self._usage: dict[str, Any] = {}
+        self._speculation: dict[str, Any] = {}
+        self._reason = ""
+        self._half = {False: "", True: ""}
+
+    async def read(self, answer: httpx.Response) -> ReplyDone | ReplyFailed:
+        """Read to the end. HTTP 200 and [DONE] prove nothing: an engine that died says so in a chunk before."""
+        events = EventStream()
+        async for raw in answer.aiter_bytes():
+            at_s = time.monotonic()
+            for data in events.feed(raw):
+                if data == "[DONE]":
+                    return self.done(self._reason or "stop")
+                try:
+                    chunk = json.loads(data)
+                    if error := chunk.get("error") or (chunk.get("object") == "error" and chunk):
+                        return _broken(_reason_of(error))
+                    self._take(chunk, at_s)
+                except (ValueError, AttributeError, LookupError, TypeError):
+                    return _broken(data[:200])
+        if self._reason:
+            return self.done(self._reason)
+        return ReplyFailed(
+            "The answer broke off: the engine closed the connection.", "Look at its log, then send again."
+        )
+
+    def _take(self, chunk: dict[str, Any], at_s: float) -> None:
+        for choice in chunk.get("choices") or ():
+            delta = choice.get("delta") or {}
+            self._text(delta.get("reasoning") or delta.get("reasoning_content") or "", at_s, reasoning=True)
+            self._text(delta.get("content") or "", at_s, reasoning=False)
+            self._reason = choice.get("finish_reason") or self._reason
+        if usage := chunk.get("usage"):
+            self._usage = usage
+            # The closing summary comes after the last token: its time says nothing about speed.
+            if chunk.get("choices"):
+                self.times.count(at_s, usage.get("completion_tokens") or 0)
+        if metrics := chunk.get("metrics"):
+            self._speculation = metrics.get("speculative_decoding") or {}
+
+    def _text(self, text: str, at_s: float, reasoning: bool) -> None:
+        if not text:
+            return
+        text = self._half[reasoning] + text
+        # A server may escape a character beyond the 16-bit plane as two halves and cut between them.
+        half = text[-1] if "\ud800" <= text[-1] <= "\udbff" else ""
+        self._half[reasoning] = half
+        if whole := text.removesuffix(half).encode("utf-16", "surrogatepass").decode("utf-16", "replace"):
+            self.times.text(at_s, reasoning)
+            self._on_event(ReplyText(whole, at_s, reasoning))
+
+    def done(self, reason: str) -> ReplyDone:
+        tokens = self._usage.get("completion_tokens")
+        speculation = self._speculation
+        drafted = speculation.get("num_draft_tokens")
+        return ReplyDone(
+            reason=reason,
+            ttft_s=self.times.ttft_s,
+            answer_s=self.times.answer_s,
+            total_s=time.monotonic() - self.times.started_s,
+            prompt_tokens=self._usage.get("prompt_tokens"),
+            tokens=tokens,
+            tokens_per_s=self.times.tokens_per_s(tokens),
+            accepted=speculation.get("num_accepted_draft_tokens"),
+            drafted=drafted,
+            # vLLM reports a length of 1 when nothing was drafted: that measures nothing.
+            mean_accepted=speculation.get("mean_acceptance_length") if drafted else None,
+        )
+
+
+def _broken(reason: str) -> ReplyFailed:
+    return ReplyFailed(
+        "The answer broke off: {reason}", "Look at the engine's log, then send again.", {"reason": reason}
+    )
+
+
+def _refused(status: int, text: str) -> ReplyFailed:
+    """What a status other than 200 means, in the server's own words where it has some."""
+    try:
+        answer = json.loads(text)
+        reason = _reason_of(answer.get("error") or answer.get("detail") or answer)
+    except (ValueError, AttributeError):
+        reason = text.strip()[:300]
+    reason = reason or f"HTTP {status}"
+    if status in (401, 403):
+        return ReplyFailed("The server refuses the key: {reason}", "Give the key that it expects.", {"reason": reason})
+    if status == 404:
+        return ReplyFailed(
+            "The server does not know this model or address: {reason}",
+            "Choose one of the models that it lists.",
+            {"reason": reason},
+        )
+    if status == 400 and ("context length" in reason or "max_model_len" in reason or "maximum model length" in reason):
+        return ReplyFailed(
+            "The conversation does not fit the model's context: {reason}",
+            "Lower the answer's length, shorten the message or begin a new chat.",
+            {"reason": reason},
+        )
+    if status < 500:
+        return ReplyFailed(
+            "The engine refused the request: {reason}",
+            "Change the message or its settings and send again.",
+            {"reason": reason},
+        )
+    return ReplyFailed(
+        "The engine failed: {reason}", "Look at its log; start it again if it has ended.", {"reason": reason}
+    )
+
+
+def _reason_of(error: Any) -> str:
+    return str(error.get("message") or error) if isinstance(error, dict) else str(error)
