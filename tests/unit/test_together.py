@@ -1,0 +1,37 @@
+"""Whether a pair of engines fits, and in which order it starts."""
+
+from workbench.engine.together import Need, decide
+
+GB = 10**9
+
+
+def test_a_pair_that_fits_on_the_cpu_starts_at_once():
+    chosen = decide(Need(2 * GB, GB), Need(2 * GB, GB), 16 * GB, 24 * GB, "cpu")
+    assert chosen.order == "at once"
+    assert chosen.shares is None
+    assert "6.0 GB" in str(chosen.note) and "16.0 GB" in str(chosen.note)
+
+
+def test_a_pair_that_does_not_fit_runs_one_at_a_time_and_says_so():
+    chosen = decide(Need(15 * GB, 2 * GB), Need(5 * GB, 2 * GB), 22 * GB, 24 * GB, "gpu")
+    assert chosen.order == "one at a time"
+    assert "24.0 GB" in str(chosen.note) and "22.0 GB" in str(chosen.note)
+
+
+def test_exactly_all_free_memory_is_too_much():
+    assert decide(Need(4 * GB, GB), Need(4 * GB, GB), 10 * GB, 24 * GB, "cpu").order == "one at a time"
+
+
+def test_a_pair_on_a_gpu_starts_in_turn_with_shares_that_cover_each_and_fit_in_what_is_free():
+    first, second = Need(15 * GB, 2 * GB), Need(5 * GB, 2 * GB)
+    chosen = decide(first, second, 70 * GB, 80 * GB, "gpu")
+    assert chosen.order == "in turn"
+    assert sum(chosen.shares) * 80 <= 70
+    assert chosen.shares[0] * 80 * GB >= first.total - 0.8 * GB
+    assert chosen.shares[1] * 80 * GB >= second.total
+    # The surplus goes to both alike.
+    assert abs((chosen.shares[0] * 80 - 17) - (chosen.shares[1] * 80 - 7)) < 1.0
+
+
+def test_no_free_memory_at_all():
+    assert decide(Need(GB, GB), Need(GB, GB), 0, 24 * GB, "gpu").order == "one at a time"

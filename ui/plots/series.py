@@ -1,0 +1,164 @@
+"""Live figures as lines over time and as one point a request; blue and solid the original, amber the quantized."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+import pyqtgraph as pg
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QColor, QFont
+
+from ui import language, theme
+from workbench import figures
+from workbench.measure import series
+from workbench.words import say
+
+SIDES = ("original", "quantized")
+LINES = {"original": Qt.PenStyle.SolidLine, "quantized": Qt.PenStyle.DashLine}
+MARKS = {"original": "o", "quantized": "d"}
+
+Points = Iterable[tuple[float, float | None]]
+
+
+class LivePlot(pg.PlotWidget):
+    """A small plot without menus or mouse: curves are made once, only their data changes."""
+
+    def __init__(self, template: str, words: Callable[[float], str] = figures.number):
+        super().__init__()
+        self._words = words
+        self._top = 0.0
+        self.setMenuEnabled(False)
+        self.hideButtons()
+        self.setMouseEnabled(x=False, y=False)
+        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.setFixedHeight(96)
+        self.setFrameShape(self.Shape.NoFrame)
+        # A wheel over the plot scrolls the panel, not the plot.
+        self.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
+        item = self.getPlotItem()
+        item.getAxis("left").setWidth(40)
+        item.getAxis("bottom").setHeight(18)
+        item.getViewBox().setDefaultPadding(0)
+        item.setContentsMargins(0, 2, 6, 0)
+        language.bind(self.setAccessibleName, template)
+        theme.changed.connect(self.paint)
+
+    def set_top(self, highest: float | None, fixed: float | None = None) -> None:
+        """Scale upwards from 0 to a round number above `highest`, or to `fixed`."""
+        top = fixed or _round_up(highest or 0) or 1.0
+        if top != self._top:
+            self._top = top
+            self.getPlotItem().setYRange(0, top * 1.06, padding=0)
+            marks = [(value, self._words(value)) for value in (0, top / 2, top)]
+            self.getPlotItem().getAxis("left").setTicks([marks])
+
+    def paint(self) -> None:
+        """Take the theme's colours."""
+        worn = theme.tokens()
+        self.setBackground(worn.surface)
+        font = QFont(self.font())
+        font.setPixelSize(11)
+        for side in ("left", "bottom"):
+            axis = self.getPlotItem().getAxis(side)
+            axis.setPen(worn.line)
+            axis.setTextPen(worn.muted)
+            axis.setStyle(tickFont=font, tickLength=0, tickTextOffset=4)
+
+
+class TimePlot(LivePlot):
+    """One line a side over the last `span_s` seconds; a missing value is a gap."""
+
+    def __init__(self, template: str, words: Callable[[float], str] = figures.number, top: float | None = None):
+        super().__init__(template, words)
+        self._fixed = top
+        self._span_s = 0.0
+        self.curves = {side: self.getPlotItem().plot(connect="finite") for side in SIDES}
+        self.paint()
+        self.show_lines({}, 120.0)
+
+    def show_lines(self, lines: Mapping[str, Points], span_s: float, now_s: float | None = None) -> None:
+        """Draw points (at_s, value) of each side, seen from `now_s`, by default the newest of all."""
+        drawn = {side: series.line(points, buckets=max(100, self.width())) for side, points in lines.items()}
+        ends = [float(x[-1]) for x, _ in drawn.values() if x.size]
+        now_s = max(ends, default=0.0) if now_s is None else now_s
+        highest = None
+        for side, curve in self.curves.items():
+            x, y = drawn.get(side, (np.zeros(0), np.zeros(0)))
+            inside = x >= now_s - span_s
+            x, y = x[inside] - now_s, y[inside]
+            curve.setData(x, y)
+            if np.isfinite(y).any():
+                highest = max(highest or 0.0, float(np.nanmax(y)))
+        self.set_top(highest, self._fixed)
+        if span_s != self._span_s:
+            self._span_s = span_s
+            self.getPlotItem().setXRange(-span_s, 0, padding=0)
+        self._mark_time()
+
+    def _mark_time(self) -> None:
+        marks = [(-self._span_s * share, _ago(self._span_s * share)) for share in (0.92, 0.5)]
+        self.getPlotItem().getAxis("bottom").setTicks([[*marks, (-self._span_s * 0.04, say("now"))]])
+
+    def paint(self) -> None:
+        super().paint()
+        for side, curve in self.curves.items():
+            curve.setPen(pg.mkPen(getattr(theme.tokens(), side), width=1.6, style=LINES[side]))
+
+
+class RequestPlot(LivePlot):
+    """Each request a point in its order; the median of its side as a line, the 95th percentile dotted."""
+
+    def __init__(self, template: str, words: Callable[[float], str] = figures.number):
+        super().__init__(template, words)
+        item = self.getPlotItem()
+        self.points = {side: pg.ScatterPlotItem(pxMode=True, size=7) for side in SIDES}
+        self.medians = {side: item.plot() for side in SIDES}
+        self.p95s = {side: item.plot() for side in SIDES}
+        for scatter in self.points.values():
+            item.addItem(scatter)
+        self.paint()
+        self.show_requests([])
+
+    def show_requests(self, requests: Sequence[tuple[str, float | None]]) -> None:
+        """Draw (side, value) in the order of the requests; one without a value leaves its place empty."""
+        count = len(requests)
+        known = [value for _, value in requests if value is not None]
+        for side in SIDES:
+            places = [(place, value) for place, (of, value) in enumerate(requests, 1) if of == side]
+            places = [(place, value) for place, value in places if value is not None]
+            self.points[side].setData([place for place, _ in places], [value for _, value in places])
+            values = [value for _, value in places]
+            for curve, level in ((self.medians, series.median(values)), (self.p95s, series.percentile(values, 95))):
+                curve[side].setData([], []) if level is None else curve[side].setData([0.5, count + 0.5], [level] * 2)
+        self.set_top(max(known, default=None))
+        self.getPlotItem().setXRange(0.5, max(count, 4) + 0.5, padding=0)
+        step = max(1, math.ceil(max(count, 4) / 6))
+        marks = [(place, str(place)) for place in range(1, max(count, 4) + 1, step)]
+        self.getPlotItem().getAxis("bottom").setTicks([marks])
+
+    def paint(self) -> None:
+        super().paint()
+        for side in SIDES:
+            colour = QColor(getattr(theme.tokens(), side))
+            self.medians[side].setPen(pg.mkPen(colour, width=1.4, style=LINES[side]))
+            self.p95s[side].setPen(pg.mkPen(colour, width=1.2, style=Qt.PenStyle.DotLine))
+            self.points[side].setSymbol(MARKS[side])
+            self.points[side].setPen(pg.mkPen(colour, width=1.2))
+            # The original is filled and the quantized open: told apart where both lie on one place.
+            self.points[side].setBrush(colour if side == "original" else QColor(theme.tokens().surface))
+
+
+def _round_up(value: float) -> float:
+    """The next of 1, 2, 4, 5, 10 … above `value`, so that half of it is a short number too."""
+    if value <= 0 or not math.isfinite(value):
+        return 0.0
+    power = 10.0 ** math.floor(math.log10(value))
+    return next((step * power for step in (1, 2, 4, 5, 10) if step * power >= value * 0.999), 10 * power)
+
+
+def _ago(span_s: float) -> str:
+    if span_s >= 5400:
+        return say("−{count} h", count=figures.number(span_s / 3600, 2))
+    if span_s >= 90:
+        return say("−{count} min", count=figures.number(span_s / 60, 2))
+    return say("−{count} s", count=figures.number(span_s, 2))
