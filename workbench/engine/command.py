@@ -1,0 +1,144 @@
+"""A profile as the exact command that starts its engine. vLLM's flags appear here and nowhere else."""
+
+import hashlib
+import json
+import math
+import os
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from workbench.engine.facts import EngineFacts, source_root
+from workbench.engine.profile import Profile, Speculation
+from workbench.errors import WorkbenchError
+
+HOST = "127.0.0.1"
+KEY = "VLLM_API_KEY"
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+CPU_KV = "VLLM_CPU_KVCACHE_SPACE"  # whole GiB
+CPU_KV_GIB = 1.0  # vLLM's own default on the CPU is a share of all memory, which a desktop does not have free
+OURS = {"--model", "--served-model-name", "--host", "--port", "--uds", "--api-key", "--config", "--grpc", "--grpc-port"}
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """The arguments, and what is set in the environment beside what is already there. The key is in `env` only."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+
+
+def build(profile: Profile, port: int, key: str, facts: EngineFacts) -> Command:
+    """The command of one engine at `port`; only flags that this engine knows, a sentence where a needed one is missing."""
+    argv = [
+        facts.python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(profile.model),
+        "--served-model-name", profile.served_name, proof_name(key), "--host", HOST, "--port", str(port),
+        "--dtype", "float32" if facts.cpu and profile.dtype == "auto" else profile.dtype,
+    ]  # fmt: skip
+    if facts.cpu:
+        argv.append("--enforce-eager")  # compiling makes it a fifth faster and the start 15 times longer
+    for flag, value in _chosen(profile, facts):
+        if flag not in facts.flags:
+            raise WorkbenchError(
+                "vLLM {version} does not know {flag}.", "Leave this choice out, or choose another engine interpreter.",
+                version=facts.version, flag=flag,
+            )  # fmt: skip
+        argv += [flag, value]
+    if profile.speculation and "--per-request-spec-decode-metrics" in facts.flags:
+        argv += ["--per-request-spec-decode-metrics", "detailed"]
+    if "--disable-access-log-for-endpoints" in facts.flags:  # they are polled
+        argv += ["--disable-access-log-for-endpoints", "/health,/metrics"]
+    return Command((*argv, *_extra(profile, facts)), _environment(profile, key, facts))
+
+
+def proof_name(key: str) -> str:
+    """A second served name that only the engine of this key has; the key cannot be told from it."""
+    return "lathe-" + hashlib.sha256(key.encode()).hexdigest()[:12]
+
+
+def shown(command: Command) -> str:
+    """The command as a line for a shell, to copy; the key stands as $LATHE_KEY."""
+    settings = [
+        f'{name}="$LATHE_KEY"' if name == KEY else f"{name}={shlex.quote(value)}" for name, value in command.env.items()
+    ]
+    return " ".join([*settings, shlex.join(command.argv)])
+
+
+def environment(command: Command) -> dict[str, str]:
+    """The whole environment of the child."""
+    outer = {name: value for name, value in os.environ.items() if name != CPU_KV}  # would override the bytes we give
+    return {**outer, **command.env}
+
+
+def _chosen(profile: Profile, facts: EngineFacts) -> Iterator[tuple[str, str]]:
+    kv_gib = profile.kv_gib
+    if kv_gib is None and facts.cpu:
+        kv_gib = CPU_KV_GIB
+    if kv_gib is not None and "--kv-cache-memory-bytes" in facts.flags:
+        yield "--kv-cache-memory-bytes", str(int(kv_gib * 2**30))
+    numbers = {
+        "--max-model-len": profile.context,
+        "--max-num-seqs": profile.max_sequences,
+        "--block-size": profile.block_size,
+    }
+    if not facts.cpu:
+        numbers["--gpu-memory-utilization"] = profile.memory_share
+    for flag, value in numbers.items():
+        if value is not None:
+            yield flag, str(value)
+    if profile.speculation:
+        yield "--speculative-config", json.dumps(_speculation(profile.speculation), ensure_ascii=False)
+
+
+def _speculation(chosen: Speculation) -> dict[str, object]:
+    config: dict[str, object] = {"method": chosen.method, "num_speculative_tokens": chosen.tokens}
+    if chosen.method == "ngram":
+        return config | {"prompt_lookup_min": chosen.lookup_min, "prompt_lookup_max": chosen.lookup_max}
+    return config | {"model": str(chosen.draft)}
+
+
+def _extra(profile: Profile, facts: EngineFacts) -> Iterator[str]:
+    for part in profile.extra:
+        if part.startswith("--"):
+            flag = re.split(r"[=.]", part, maxsplit=1)[0].replace("_", "-")
+            positive = "--" + flag.removeprefix("--no-")
+            if flag in OURS:
+                raise WorkbenchError(
+                    "{flag} is set by Lathe itself.", "Remove it from the further arguments.", flag=flag
+                )
+            if flag not in facts.flags and positive not in facts.flags:  # also refuses abbreviations
+                raise WorkbenchError(
+                    "vLLM {version} does not know {flag}.", "Remove it from the further arguments.",
+                    version=facts.version, flag=flag,
+                )  # fmt: skip
+        yield part
+
+
+def _environment(profile: Profile, key: str, facts: EngineFacts) -> dict[str, str]:
+    env = {
+        KEY: key,
+        "LATHE_ENGINE": "1",  # wakes our plugin
+        "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1",
+        "PYTHONUNBUFFERED": "1",
+        # Nothing may listen beyond this machine, also not the parts of the engine among themselves.
+        "VLLM_HOST_IP": HOST, "VLLM_LOOPBACK_IP": HOST, "GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo",
+        **_no_proxy(),
+    }  # fmt: skip
+    if facts.cpu:
+        env |= {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "KMP_BLOCKTIME": "1"}
+        if "--kv-cache-memory-bytes" not in facts.flags:
+            env[CPU_KV] = str(math.ceil(profile.kv_gib or CPU_KV_GIB))
+        if facts.openmp:
+            env["LD_PRELOAD"] = ":".join(filter(None, (facts.openmp, os.environ.get("LD_PRELOAD"))))
+    if not facts.plugin:
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(source_root()), os.environ.get("PYTHONPATH"))))
+    return env
+
+
+def _no_proxy() -> dict[str, str]:
+    """Loopback goes direct, the user's own exceptions stay. Libraries read either spelling."""
+    listed = os.environ.get("NO_PROXY") or os.environ.get("no_proxy") or ""
+    hosts = [host.strip() for host in listed.split(",") if host.strip()]
+    joined = ",".join([*hosts, *(host for host in LOOPBACK if host not in hosts)])
+    return {"NO_PROXY": joined, "no_proxy": joined}

