@@ -1,0 +1,300 @@
+"""Blocks × modules: one painted cell per linear layer, coloured by its error once it is quantized."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+from PySide6.QtCore import QEvent, QPoint, QRect, QSize, Qt, Signal
+from PySide6.QtGui import QColor, QFontMetrics, QHelpEvent, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen
+from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
+
+from ui import language, theme
+from ui.widgets.error_scale import ErrorScale
+
+State = Literal["planned", "conflict", "working", "done", "kept"]
+
+HEAD = 24
+GUTTER = 34
+GAP = 2
+GROUP_GAP = 12
+MARGIN = 4
+CELL_HEIGHT = (13, 24)
+CELL_WIDTH = (14, 58)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One linear layer: where it stands, what is known of it, and the words for those who cannot see it.
+
+    `column` is the layer's name within its block, `label` the short mark while it waits ("AWQ 4"),
+    `db` its signal to quantization noise once done.
+    """
+
+    name: str
+    block: int
+    column: str
+    state: State
+    label: str
+    words: str
+    db: float | None = None
+
+
+class BlockStrip(QWidget):
+    """Rows are blocks, columns the linear layers in them. Click or arrows choose a cell, shift pins a second one.
+
+    Signals:
+        chosen(name): the cell to show
+        pinned(name): the cell to show beside it; empty when unpinned
+        rescaled: the ends of the colour scale moved
+    """
+
+    chosen = Signal(str)
+    pinned = Signal(str)
+    rescaled = Signal()
+
+    def __init__(self, parent: QWidget | None = None):
+        super().__init__(parent)
+        self._scale = ErrorScale()
+        self._cells: dict[tuple[int, int], Cell] = {}
+        self._places: dict[str, tuple[int, int]] = {}
+        self._columns: list[str] = []
+        self._blocks: list[int] = []
+        self._at: tuple[int, int] | None = None
+        self._pin: tuple[int, int] | None = None
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.MinimumExpanding)
+        language.bind(self.setAccessibleName, "Blocks and modules")
+        theme.changed.connect(self.update)
+
+    # -- what it shows
+
+    def show_cells(self, cells: Iterable[Cell]) -> None:
+        """Show these cells; only what changed is painted again, and the chosen cell stays chosen."""
+        cells = list(cells)
+        if (scale := ErrorScale.holding(cell.db for cell in cells if cell.db is not None)) != self._scale:
+            self._scale = scale
+            self.rescaled.emit()
+            self.update()
+        columns = list(dict.fromkeys(cell.column for cell in cells))
+        blocks = sorted({cell.block for cell in cells})
+        if columns != self._columns or blocks != self._blocks:
+            self._start_over(columns, blocks)
+        column_of = {column: index for index, column in enumerate(self._columns)}
+        row_of = {block: index for index, block in enumerate(self._blocks)}
+        for cell in cells:
+            place = (row_of[cell.block], column_of[cell.column])
+            if self._cells.get(place) != cell:
+                self._cells[place] = cell
+                self._places[cell.name] = place
+                self.update(self._rect(place))
+                if place == self._at:
+                    self.setAccessibleDescription(cell.words)
+
+    def choose(self, name: str, tell: bool = False) -> None:
+        """Mark the cell of `name` as the chosen one; `tell` also says so to those who listen."""
+        if (place := self._places.get(name)) is not None:
+            self._move(place, tell)
+
+    def unpin(self) -> None:
+        """Forget the second cell."""
+        self._set_pin(None)
+
+    @property
+    def scale(self) -> ErrorScale:
+        return self._scale
+
+    @property
+    def chosen_name(self) -> str:
+        return self._cells[self._at].name if self._at in self._cells else ""
+
+    @property
+    def pinned_name(self) -> str:
+        return self._cells[self._pin].name if self._pin in self._cells else ""
+
+    def rect_of(self, name: str) -> QRect:
+        """Where the cell of `name` is painted, in this widget's coordinates."""
+        return self._rect(self._places[name])
+
+    # -- geometry
+
+    def sizeHint(self) -> QSize:
+        return QSize(self._left(len(self._columns), 44), HEAD + len(self._blocks) * 20 + MARGIN)
+
+    def minimumSizeHint(self) -> QSize:
+        width = self._left(len(self._columns), CELL_WIDTH[0])
+        return QSize(width, HEAD + len(self._blocks) * CELL_HEIGHT[0] + MARGIN)
+
+    def _groups_before(self, column: int) -> int:
+        """How many changes of the parent module (attention, MLP) lie left of a column."""
+        parents = [name.rpartition(".")[0] for name in self._columns[: column + 1]]
+        return sum(one != other for one, other in pairwise(parents))
+
+    def _left(self, column: int, width: int) -> int:
+        return GUTTER + column * width + self._groups_before(column) * GROUP_GAP
+
+    def _cell_size(self) -> tuple[int, int]:
+        columns, rows = max(len(self._columns), 1), max(len(self._blocks), 1)
+        gaps = self._groups_before(columns - 1) * GROUP_GAP if self._columns else 0
+        width = (self.width() - GUTTER - MARGIN - gaps) // columns
+        height = (self.height() - HEAD - MARGIN) // rows
+        return min(max(width, CELL_WIDTH[0]), CELL_WIDTH[1]), min(max(height, CELL_HEIGHT[0]), CELL_HEIGHT[1])
+
+    def _rect(self, place: tuple[int, int]) -> QRect:
+        row, column = place
+        width, height = self._cell_size()
+        return QRect(self._left(column, width), HEAD + row * height, width, height)
+
+    def _place_at(self, point: QPoint) -> tuple[int, int] | None:
+        return next((place for place in self._cells if self._rect(place).contains(point)), None)
+
+    # -- choosing
+
+    def _start_over(self, columns: list[str], blocks: list[int]) -> None:
+        self._columns, self._blocks = columns, blocks
+        self._cells.clear()
+        self._places.clear()
+        self._at = self._pin = None
+        self.setAccessibleDescription("")
+        self.updateGeometry()
+        self.update()
+
+    def _move(self, place: tuple[int, int], tell: bool) -> None:
+        if place not in self._cells:
+            return
+        for changed in (self._at, place):
+            if changed is not None:
+                self.update(self._rect(changed).adjusted(-2, -2, 2, 2))
+        self._at = place
+        self.setAccessibleDescription(self._cells[place].words)
+        if tell:
+            self.chosen.emit(self._cells[place].name)
+
+    def _set_pin(self, place: tuple[int, int] | None) -> None:
+        if place == self._pin:
+            place = None
+        for changed in (self._pin, place):
+            if changed is not None:
+                self.update(self._rect(changed).adjusted(-2, -2, 2, 2))
+        self._pin = place
+        self.pinned.emit(self.pinned_name)
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        place = self._place_at(event.position().toPoint())
+        if event.button() != Qt.MouseButton.LeftButton or place is None:
+            super().mousePressEvent(event)
+        elif event.modifiers() & Qt.KeyboardModifier.ShiftModifier:
+            self._set_pin(place)
+        else:
+            self._move(place, tell=True)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        key = event.key()
+        if not self._cells:
+            super().keyPressEvent(event)
+            return
+        if key in (Qt.Key.Key_Return, Qt.Key.Key_Enter, Qt.Key.Key_Space) and self._at is not None:
+            if event.modifiers() & Qt.KeyboardModifier.ShiftModifier:
+                self._set_pin(self._at)
+            else:
+                self._move(self._at, tell=True)
+            return
+        row, column = self._at or (0, 0)
+        page = max(1, len(self._blocks) // 4)
+        steps = {
+            Qt.Key.Key_Left: (row, column - 1),
+            Qt.Key.Key_Right: (row, column + 1),
+            Qt.Key.Key_Up: (row - 1, column),
+            Qt.Key.Key_Down: (row + 1, column),
+            Qt.Key.Key_PageUp: (max(row - page, 0), column),
+            Qt.Key.Key_PageDown: (min(row + page, len(self._blocks) - 1), column),
+            Qt.Key.Key_Home: (0, column),
+            Qt.Key.Key_End: (len(self._blocks) - 1, column),
+        }
+        if key not in steps:
+            super().keyPressEvent(event)
+            return
+        self._move(steps[key] if self._at is not None else (0, 0), tell=True)
+
+    def focusInEvent(self, event: QEvent) -> None:
+        super().focusInEvent(event)
+        if self._at is None and self._cells:
+            self._move(min(self._cells), tell=False)
+
+    def event(self, event: QEvent) -> bool:
+        if isinstance(event, QHelpEvent) and event.type() == QEvent.Type.ToolTip:
+            place = self._place_at(event.pos())
+            text = self._cells[place].words if place is not None else ""
+            QToolTip.showText(event.globalPos(), text, self)
+            return True
+        return super().event(event)
+
+    # -- painting
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter, worn = QPainter(self), theme.tokens()
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        small = self.font()
+        small.setPixelSize(11)
+        painter.setFont(small)
+        region = event.region()
+        if region.intersects(QRect(0, 0, self.width(), HEAD)):
+            self._paint_heads(painter, worn)
+        for row, block in enumerate(self._blocks):
+            rect = self._rect((row, 0))
+            if region.intersects(QRect(0, rect.y(), GUTTER, rect.height())):
+                painter.setPen(QColor(worn.muted))
+                where = QRect(0, rect.y(), GUTTER - 8, rect.height())
+                painter.drawText(where, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, str(block))
+        for place, cell in self._cells.items():
+            rect = self._rect(place)
+            if region.intersects(rect.adjusted(-2, -2, 2, 2)):
+                self._paint_cell(painter, rect.adjusted(GAP // 2, GAP // 2, -GAP // 2, -GAP // 2), cell, worn)
+        for place, style in ((self._pin, Qt.PenStyle.DashLine), (self._at, Qt.PenStyle.SolidLine)):
+            if place is not None:
+                painter.setPen(QPen(QColor(worn.accent), 2 if self.hasFocus() or place == self._pin else 1.5, style))
+                painter.setBrush(Qt.BrushStyle.NoBrush)
+                painter.drawRoundedRect(self._rect(place), 3, 3)
+
+    def _paint_heads(self, painter: QPainter, worn: theme.Tokens) -> None:
+        metrics = QFontMetrics(painter.font())
+        painter.setPen(QColor(worn.muted))
+        for index, column in enumerate(self._columns):
+            rect = self._rect((0, index))
+            head = column.rpartition(".")[2].removesuffix("_proj")
+            head = metrics.elidedText(head, Qt.TextElideMode.ElideRight, rect.width())
+            painter.drawText(QRect(rect.x(), 0, rect.width(), HEAD), Qt.AlignmentFlag.AlignCenter, head)
+
+    def _paint_cell(self, painter: QPainter, rect: QRect, cell: Cell, worn: theme.Tokens) -> None:
+        ink, text = worn.muted, cell.label
+        painter.setBrush(Qt.BrushStyle.NoBrush)
+        if cell.state == "done" and cell.db is not None:
+            painter.setPen(Qt.PenStyle.NoPen)
+            painter.setBrush(self._scale.color(cell.db))
+            ink, text = self._scale.ink(cell.db), f"{cell.db:.0f}"
+        elif cell.state == "conflict":
+            painter.setPen(QPen(QColor(worn.rejected), 1.5))
+            ink = worn.rejected
+        elif cell.state == "working":
+            painter.setPen(QPen(QColor(worn.accent), 1.5))
+        else:
+            painter.setPen(QPen(QColor(worn.line), 1))
+        if cell.state != "kept":  # what stays as it is has no box to be filled
+            painter.drawRoundedRect(rect.adjusted(1, 1, -1, -1), 2, 2)
+        if cell.state == "working":
+            painter.setPen(Qt.PenStyle.NoPen)
+            painter.setBrush(QColor(worn.accent))
+            side = min(rect.width(), rect.height()) - 8
+            painter.drawRect(rect.center().x() - side // 2, rect.center().y() - side // 2, side, side)
+            return
+        if fitting := _fitting(text, rect.width() - 4, QFontMetrics(painter.font())):
+            painter.setPen(QColor(ink))
+            painter.drawText(rect, Qt.AlignmentFlag.AlignCenter, fitting)
+
+
+def _fitting(text: str, width: int, metrics: QFontMetrics) -> str:
+    """The text, else its last word, else nothing: a cut word says less than none."""
+    for candidate in (text, text.rpartition(" ")[2]):
+        if metrics.horizontalAdvance(candidate) <= width:
+            return candidate
+    return ""
