@@ -5,9 +5,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from PySide6.QtCore import Qt, QTimer
-from PySide6.QtWidgets import QHBoxLayout, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from ui import language, theme
+from ui.log_drawer import LogSource, Status
 from ui.notices import Notices
 from ui.tasks import Tasks
 from ui.widgets.button import button
@@ -32,6 +33,7 @@ class Page(QWidget):
         self.notices = notices
         self.running: set[asyncio.Task] = set()
         self._touched = False
+        self.primary: QPushButton | None = None
         self.heading = label(role="page")
         self.heading.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.head = QHBoxLayout()
@@ -59,6 +61,8 @@ class Page(QWidget):
     def set_primary(self, template: str, method: Callable[[], Any], icon: str = "") -> QPushButton:
         """The page's one primary action, at the right of the title line."""
         made = button(template, method, kind="primary", icon=icon)
+        made.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
+        self.primary = made
         self._title_line.addWidget(made)
         return made
 
@@ -68,6 +72,14 @@ class Page(QWidget):
     def would_lose(self) -> Sentence | None:
         """What closing the window now would lose, or None."""
         return None
+
+    def statuses(self) -> list[Status]:
+        """What of this page runs now, for the line at the foot of the window."""
+        return []
+
+    def logs(self) -> list[LogSource]:
+        """The logs of this page's work, for the drawer."""
+        return []
 
     def redraw(self) -> None:
         """Draw the page from its state."""

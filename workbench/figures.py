@@ -81,3 +81,14 @@ def clock(value: float | None) -> str:
     minutes, left = divmod(int(value), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{left:02}" if hours else f"{minutes:02}:{left:02}"
+
+
+def of_bytes(used: float | None, total: float | None) -> str:
+    """ "91 / 139 GB": both in the larger one's unit."""
+    if total is None:
+        return bytes_of(used)
+    whole, unit = bytes_apart(total)
+    if used is None:
+        return f"{DASH} / {whole} {unit}"
+    part = used / 1000 ** ("B", "kB", "MB", "GB", "TB").index(unit)
+    return f"{part:.0f} / {whole} {unit}" if part >= 99.95 else f"{part:.1f} / {whole} {unit}"

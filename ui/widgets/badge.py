@@ -3,7 +3,7 @@
 from typing import Any
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QLabel
+from PySide6.QtWidgets import QLabel, QSizePolicy
 
 from ui import language
 from ui.widgets.label import restyle
@@ -18,6 +18,7 @@ class Badge(QLabel):
     def __init__(self, template: str = "", tone: str = "plain", **values: Any):
         super().__init__()
         self.setObjectName("badge")
+        self.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Fixed)
         self.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self.set_tone(tone)
         if template:

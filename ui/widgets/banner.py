@@ -59,13 +59,13 @@ class Banner(QFrame):
         for action in actions:
             line.addWidget(action, 0, Qt.AlignmentFlag.AlignTop)
         if closable:
-            closer = button("Dismiss", self._close, kind="quiet", icon="close-line", only_icon=True)
+            closer = button("Dismiss", self.dismiss, kind="quiet", icon="close-line", only_icon=True)
             line.addWidget(closer, 0, Qt.AlignmentFlag.AlignTop)
 
     def _set_sign(self, icon) -> None:
         self._sign.setPixmap(icon.pixmap(16, 16))
 
-    def _close(self) -> None:
+    def dismiss(self) -> None:
         self.hide()
         self.closed.emit()
         self.deleteLater()

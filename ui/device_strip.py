@@ -1,0 +1,120 @@
+"""The line at the top: what this machine does now, the engines' lights, and the language."""
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QWidget
+
+from ui import language
+from ui.widgets.button import button
+from ui.widgets.label import label, restyle
+from ui.widgets.meter import Meter, Trace
+from workbench import figures, words
+from workbench.engine.monitor import DeviceSample
+from workbench.words import Sentence
+
+# An engine's state as a light: how it is drawn and which word stands beside it.
+LIGHTS = {
+    "off": ("○", "muted", Sentence("stopped")),
+    "starting": ("◐", "", Sentence("starting")),
+    "ready": ("●", "accepted", Sentence("ready")),
+    "failed": ("✕", "rejected", Sentence("failed")),
+}
+
+
+class DeviceStrip(QFrame):
+    """Shows the first GPU, else the processor; `menu_button` carries the window's menu."""
+
+    palette_asked = Signal()
+    language_asked = Signal()
+
+    def __init__(self):
+        super().__init__()
+        self.setObjectName("strip")
+        self.setFixedHeight(40)
+        self._last: DeviceSample | None = None
+        self._name = label()
+        self._trace = Trace()
+        self._load = _fixed("100 %")
+        self._memory_word = label("memory", "caption")
+        self._memory = Meter()
+        self._memory_figures = label()
+        self._power = label()
+        self._lights: dict[str, QLabel] = {}
+        self._row = QHBoxLayout()
+        self._row.setSpacing(16)
+        line = QHBoxLayout(self)
+        line.setContentsMargins(16, 0, 8, 0)
+        line.setSpacing(8)
+        for widget in (self._name, self._trace, self._load):
+            line.addWidget(widget)
+        line.addSpacing(12)
+        for widget in (self._memory_word, self._memory, self._memory_figures):
+            line.addWidget(widget)
+        line.addSpacing(12)
+        line.addWidget(self._power)
+        line.addSpacing(8)
+        line.addLayout(self._row)
+        line.addStretch(1)
+        find = button("Search actions", self.palette_asked.emit, kind="quiet", icon="search-line", only_icon=True)
+        self._language = button("Switch language", self.language_asked.emit, kind="quiet")
+        language.release(self._language.setText)
+        self.menu_button = button("Menu", kind="quiet", icon="menu-line", only_icon=True)
+        for widget in (find, self._language, self.menu_button):
+            line.addWidget(widget)
+        language.changed.connect(self._draw)
+        self._draw()
+
+    def show_sample(self, sample: DeviceSample) -> None:
+        """A new reading; the trace moves on."""
+        gpu = sample.gpus[0] if sample.gpus else None
+        self._trace.add(gpu.load if gpu else sample.cpu_load)
+        self._last = sample
+        self._draw()
+
+    def show_light(self, name: str, state: str, tone: str) -> None:
+        """The light of one engine: its name, a key of LIGHTS, and its side's colour."""
+        sign, colour, word = LIGHTS[state]
+        if name not in self._lights:
+            caption = QLabel(name)
+            restyle(caption, "tone", tone)
+            self._lights[name] = label()
+            for widget in (caption, self._lights[name]):
+                self._row.addWidget(widget)
+        light = self._lights[name]
+        language.bind(light.setText, "{sign} {word}", sign=sign, word=word)
+        restyle(light, "tone", colour)
+
+    def _draw(self) -> None:
+        # The button names the language it switches to.
+        self._language.setText("EN" if words.language() == "zh_CN" else "中文")
+        sample = self._last
+        if sample is None:
+            _show((self._name, self._load, self._memory_figures), figures.DASH)
+            self._power.hide()
+            return
+        gpu = sample.gpus[0] if sample.gpus else None
+        if gpu:
+            more = len(sample.gpus) - 1
+            self._name.setText(f"{gpu.name} +{more}" if more else gpu.name)
+            load, used, total = gpu.load, gpu.memory_used, gpu.memory_total
+        else:
+            language.bind(self._name.setText, "CPU")
+            load, used, total = sample.cpu_load, sample.ram_used, sample.ram_total
+        self._load.setText(figures.percent(load))
+        self._memory.set_share(used / total if used is not None and total else None)
+        self._memory_figures.setText(figures.of_bytes(used, total))
+        self._power.setVisible(bool(gpu and gpu.power_w is not None))
+        if gpu and gpu.power_w is not None:
+            self._power.setText(f"{gpu.power_w:.0f} W")
+
+
+def _fixed(widest: str) -> QLabel:
+    """A figure that keeps its place while it changes."""
+    made = label(role="body")
+    made.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+    made.setMinimumWidth(made.fontMetrics().horizontalAdvance(widest) + 4)
+    return made
+
+
+def _show(labels: tuple[QWidget, ...], text: str) -> None:
+    for each in labels:
+        each.setText(text)
