@@ -1,0 +1,103 @@
+"""Packed checkpoints in real vLLM on this processor, against the float32 model that their packed weights stand for."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from compressed_tensors.quantization import QuantizationArgs
+from tiny_models import ATTENTION, MLP, write_packed, write_plain
+
+PROMPT = [5, 17, 200, 31, 99, 7, 63, 250, 12, 44, 301, 8]
+
+
+def stored(bits: int, group: int, symmetric: bool = True, order: str | None = None) -> QuantizationArgs:
+    """How a linear is stored; group 0 is one scale for each output channel."""
+    if not group:
+        return QuantizationArgs(num_bits=bits, symmetric=symmetric, strategy="channel")
+    return QuantizationArgs(num_bits=bits, symmetric=symmetric, group_size=group, strategy="group", actorder=order)
+
+
+CASES = {
+    "layered": {ATTENTION: stored(4, 32, symmetric=False), MLP: stored(4, 64)},
+    "eight bits with biases": {ATTENTION: stored(8, 32, symmetric=False), MLP: stored(8, 64)},
+    "channels": {ATTENTION: stored(4, 0), MLP: stored(8, 0)},
+    "static order": {ATTENTION: stored(4, 32), MLP: stored(4, 32, order="static")},
+    "layer 0 plain": {ATTENTION: stored(4, 32), MLP: stored(8, 32)},
+}
+LAYER_0 = tuple(f"model.layers.0.self_attn.{role}_proj" for role in "qkvo") + tuple(
+    f"model.layers.0.mlp.{role}_proj" for role in ("gate", "up", "down")
+)
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory):
+    """Case -> (the reference model, what vLLM answered); one child loads them all, vLLM imported once."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+    references = {}
+    for name, groups in CASES.items():
+        plain = write_plain(folder / f"{name} plain", bias="biases" in name)
+        references[name] = write_packed(plain, folder / name, groups, LAYER_0 if name == "layer 0 plain" else ())
+    out = folder / "answers.json"
+    runs = [*(str(folder / name) for name in CASES), f"{folder / 'layered'}@bfloat16"]
+    child = Path(__file__).with_name("load_in_vllm.py")
+    done = subprocess.run(
+        [sys.executable, str(child), str(out), json.dumps(PROMPT), *runs],
+        env=os.environ | ENGINE,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = {Path(run).name: answer for run, answer in json.loads(out.read_text()).items()}
+    return {name: (references[name.partition("@")[0]], answer) for name, answer in found.items()}, done.stderr
+
+
+ENGINE = {
+    "LATHE_ENGINE": "1",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "OMP_NUM_THREADS": "1",
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+}
+
+
+@torch.no_grad()
+def expected(model: torch.nn.Module, tokens: int) -> tuple[list[float], list[int]]:
+    """The log-probability of each prompt token after the first, and the greedy tokens after the prompt."""
+    given = torch.tensor([PROMPT])
+    logprobs = model(given).logits.log_softmax(-1)[0, :-1].gather(1, given[0, 1:, None])[:, 0]
+    for _ in range(tokens):
+        given = torch.cat([given, model(given).logits[:, -1:].argmax(-1)], dim=1)
+    return logprobs.tolist(), given[0, len(PROMPT) :].tolist()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_vllm_computes_the_packed_weights(answers, name):
+    model, answer = answers[0][name]
+    assert "error" not in answer, answer
+    logprobs, tokens = expected(model, 8)
+    assert answer["given"] == pytest.approx(logprobs, abs=1e-3)
+    assert answer["tokens"] == tokens
+    assert answer["kernels"] == ["UnpackedLinearKernel"]  # float32: vLLM's own kernel has no product for it
+
+
+def test_the_packed_tensors_are_let_go(answers):
+    assert [answer["packed"] for name, (_, answer) in answers[0].items() if name in CASES] == [[]] * len(CASES)
+
+
+def test_half_precision_too_with_whichever_kernel_is_there(answers):
+    model, answer = answers[0]["layered@bfloat16"]
+    assert "error" not in answer, answer
+    assert answer["given"] == pytest.approx(expected(model, 0)[0], abs=0.15)
+
+
+def test_the_log_says_that_no_memory_is_saved_once_for_each_width(answers):
+    log = answers[1]
+    assert log.count("INT4 weights are unpacked at load") == 1
+    assert log.count("INT8 weights are unpacked at load") == 1
