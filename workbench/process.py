@@ -43,12 +43,13 @@ async def run(
     env: Mapping[str, str] | None = None,
     grace_s: float = 8.0,
     merge_stderr: bool = False,
+    on_start: Callable[[int], None] = lambda pid: None,
 ) -> None:
     """Run `command` to its end and hand over the lines of its stdout; raises ProcessEnded when it fails.
 
     stderr is added to `log` (None: dropped), or with `merge_stderr` handed over too and all of it added to `log`.
-    `env` is the whole environment. Cancelling terminates the whole tree, kills what is left after `grace_s`
-    seconds, and returns when nothing of it lives.
+    `env` is the whole environment; `on_start` gets the guard's pid, below which the tree hangs. Cancelling
+    terminates the whole tree, kills what is left after `grace_s` seconds, and returns when nothing of it lives.
     """
     if not shutil.which(command[0]):
         raise WorkbenchError(
@@ -60,6 +61,8 @@ async def run(
     python = command[0] if getattr(sys, "frozen", False) else sys.executable
     guarded = [python, "-I", "-S", guard.__file__, str(grace_s), str(record), *command]
     tail: deque[str] = deque(maxlen=TAIL_LINES)
+    if log:
+        log.parent.mkdir(parents=True, exist_ok=True)
     with ExitStack() as files:
         kept = files.enter_context(log.open("ab", buffering=0)) if log else None
         start = log.stat().st_size if log else 0
@@ -71,15 +74,18 @@ async def run(
         reading = asyncio.create_task(_read(child.stdout, on_line, tail, kept if merge_stderr else None))
         ending = asyncio.create_task(child.wait())
         try:
+            on_start(child.pid)
             await asyncio.wait([reading, ending], return_when=asyncio.FIRST_COMPLETED)
             if reading.done():
                 reading.result()  # on_line raised: end the child, then tell
             code = await asyncio.shield(ending)
         finally:
             child.stdin.close()
-            await _ended(ending, grace_s + guard.KILLED_S + 2, child)
+            if not await outlast(ending, grace_s + guard.KILLED_S + 2):
+                child.kill()
+                await outlast(ending, 2)
             if stuck := record.exists():  # the guard was killed, or could not end all
-                await _ended(asyncio.create_task(asyncio.to_thread(_end_recorded, record)), 15)
+                await outlast(asyncio.create_task(asyncio.to_thread(_end_recorded, record)), 15)
             try:
                 await asyncio.wait([reading], timeout=DRAIN_S if stuck else None)  # what is stuck may hold the pipe
             finally:
@@ -90,6 +96,16 @@ async def run(
     if code:
         lines = _tail(log, start) if log and not merge_stderr else tuple(tail)
         raise ProcessEnded(128 - code if code < 0 else code, lines)
+
+
+async def outlast(work: asyncio.Task, limit_s: float) -> bool:
+    """Wait for `work` whatever cancellations come in between; False when it outlasted the limit."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + limit_s
+    while not work.done() and loop.time() < deadline:
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait([work], timeout=deadline - loop.time())
+    return work.done()
 
 
 async def _read(
@@ -121,20 +137,6 @@ async def _read(
         await asyncio.sleep(0)  # a flood of output leaves the window its turn
     if rest := "".join([*pending, decoder.decode(b"", final=True)]):
         hand_over(rest)
-
-
-async def _ended(work: asyncio.Task, limit_s: float, child: asyncio.subprocess.Process | None = None) -> None:
-    """Wait for `work` whatever cancellations come in between; kill `child` when it outlasts the limit."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + limit_s
-    while not work.done():
-        with suppress(asyncio.CancelledError):
-            await asyncio.wait([work], timeout=max(0.0, deadline - loop.time()))
-        if loop.time() >= deadline:
-            if child is None or child.returncode is not None:
-                return
-            child.kill()
-            deadline += 2
 
 
 def _end_recorded(record: Path) -> None:

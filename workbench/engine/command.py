@@ -30,7 +30,7 @@ class Command:
 
 
 def build(profile: Profile, port: int, key: str, facts: EngineFacts) -> Command:
-    """The command of one engine at `port`; only flags that this engine knows, a sentence where a needed one is missing."""
+    """The command of one engine at `port`, of flags that this engine knows; a sentence where one is missing."""
     argv = [
         facts.python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(profile.model),
         "--served-model-name", profile.served_name, proof_name(key), "--host", HOST, "--port", str(port),

@@ -11,7 +11,7 @@ from workbench.errors import WorkbenchError
 
 @dataclass(frozen=True, slots=True)
 class EngineFacts:
-    """`python` is the interpreter; `cpu` whether its vLLM computes on the CPU; `plugin` whether ours is installed there.
+    """`python` is the interpreter; `cpu` whether its vLLM computes on the CPU; `plugin` whether ours is found there.
 
     `openmp` is the path of Intel's OpenMP library, without which n-gram speculation on the CPU is four times slower.
     """
@@ -33,7 +33,7 @@ async def ask(python: str) -> EngineFacts:
         found = json.loads(lines[-1])
     except (process.ProcessEnded, ValueError, IndexError) as error:
         raise WorkbenchError(
-            "{python} could not be asked what it holds.", "Choose a Python interpreter of 3.11 or newer in the settings.",
+            "{python} could not be asked what it holds.", "Choose a Python of 3.11 or newer in the settings.",
             python=python,
         ) from error  # fmt: skip
     if found["version"] is None:

@@ -25,7 +25,7 @@ class Speculation:
 
     method: str = choice("ngram", "Drafting", *METHODS)
     tokens: int = choice(4, "Draft tokens a step")
-    draft: Path | None = choice(None, "Draft model")
+    draft: Path | None = choice(None, "Draft model")  # noqa: RUF009
     lookup_min: int = choice(2, "Shortest n-gram")
     lookup_max: int = choice(4, "Longest n-gram")
 
@@ -39,7 +39,8 @@ class Speculation:
             )
         if not 1 <= self.lookup_min <= self.lookup_max:
             raise WorkbenchError(
-                "An n-gram of {low} to {high} tokens is no range.", "Let the shortest be at least 1 and the longest no less.",
+                "An n-gram of {low} to {high} tokens is no range.",
+                "Let the shortest be at least 1 and the longest no less.",
                 low=self.lookup_min, high=self.lookup_max,
             )  # fmt: skip
 
@@ -60,7 +61,7 @@ class Profile:
     kv_gib: float | None = choice(None, "KV cache (GiB)")
     max_sequences: int | None = choice(None, "Sequences at once")
     block_size: int | None = choice(None, "Tokens a block")
-    speculation: Speculation | None = choice(None, "Speculation")
+    speculation: Speculation | None = choice(None, "Speculation")  # noqa: RUF009
     port: int = choice(0, "Port")
     extra: tuple[str, ...] = choice((), "Further arguments")
 

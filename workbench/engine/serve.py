@@ -1,0 +1,197 @@
+"""Runs one engine: from its profile to a server that proved to be ours, and to its end."""
+
+import asyncio
+import re
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import httpx
+
+from workbench import guard, process
+from workbench.engine import command, facts, sockets
+from workbench.engine.causes import cause, cause_line
+from workbench.engine.profile import Profile
+from workbench.errors import WorkbenchError
+from workbench.events import EngineLog, EnginePhase, EngineReady, EngineStopped, Event, Failed, Note
+from workbench.settings import Settings
+
+POLL_S = 0.25
+SILENCE_S = 30.0
+STRANGER_S = 5.0
+STOPPED_S = 30.0
+WARMUP_LIMIT_S = 120.0
+KEPT_LINES = 2000  # a refusal stands above some hundred lines of tracebacks
+SHOWN_LINES = 40
+
+# What vLLM prints when it enters a phase, in the order of the phases.
+PHASES = (
+    ("weights", re.compile(r"Starting to load model|Loading safetensors checkpoint shards")),
+    ("kv", re.compile(r"GiB for KV cache on node|Available KV cache memory|KV cache size: ")),
+)
+
+
+async def serve(profile: Profile, settings: Settings, on_event: Callable[[Event], None], log: Path) -> None:
+    """Run the engine until it fails or this is cancelled; both end its whole process tree before it returns.
+
+    A failure is reported as Failed, with `max_length` among its values where a shorter context would fit, and then
+    raised. Cancelling reports EngineStopped.
+    """
+    try:
+        engine = await _prepared(profile, settings, on_event, log)
+        failed = await engine.run()
+    except WorkbenchError as error:  # before it started
+        failed = Failed(error.message, error.hint_template, error.values)
+    except asyncio.CancelledError:
+        on_event(EngineStopped())
+        raise
+    on_event(failed)
+    raise WorkbenchError(failed.message, failed.hint, **failed.values)
+
+
+async def _prepared(profile: Profile, settings: Settings, on_event: Callable[[Event], None], log: Path) -> "_Engine":
+    if not (profile.model / "config.json").is_file():
+        raise WorkbenchError(
+            "{folder} holds no model.", "Choose a folder with config.json and safetensors files.",
+            folder=str(profile.model),
+        )  # fmt: skip
+    if profile.port and not sockets.is_free(profile.port):
+        raise WorkbenchError(
+            "Port {port} is taken by another program.", "Choose another port, or 0 for a free one.", port=profile.port
+        )
+    key = secrets.token_urlsafe(24)
+    port = profile.port or sockets.free_port()
+    built = command.build(profile, port, key, await facts.ask(settings.interpreter))
+    return _Engine(built, profile.served_name, port, key, on_event, log)
+
+
+class _Engine:
+    """One run of one command: what its child and its port tell, as events."""
+
+    def __init__(
+        self, built: command.Command, name: str, port: int, key: str, on_event: Callable[[Event], None], log: Path
+    ):
+        self.command = built
+        self.name = name
+        self.port = port
+        self.key = key
+        self.log = log
+        self.on_event = on_event
+        self.lines: deque[str] = deque(maxlen=KEPT_LINES)
+        self.phases = list(PHASES)
+        self.started_s = self.heard_s = time.monotonic()
+        self.guard_pid = 0
+
+    async def run(self) -> Failed:
+        """Until the child ended, which was not asked for."""
+        self.on_event(EnginePhase("starting", self.started_s))
+        running = asyncio.create_task(
+            process.run(
+                self.command.argv,
+                env=command.environment(self.command),
+                log=self.log,
+                merge_stderr=True,
+                on_line=self._on_line,
+                on_start=self._on_start,
+            )
+        )
+        watching = asyncio.create_task(self._watch())
+        code = 0
+        try:
+            await asyncio.wait([running, watching], return_when=asyncio.FIRST_COMPLETED)
+            if watching.done():
+                watching.result()
+            await running
+        except process.ProcessEnded as ended:
+            code = ended.code
+        finally:
+            for task in (watching, running):
+                task.cancel()
+                await process.outlast(task, STOPPED_S)
+        sentence, hint = cause(self.lines, code)
+        details = "\n".join([cause_line(self.lines), "", *list(self.lines)[-SHOWN_LINES:]]).strip()
+        values = {**sentence.values, **hint.values, "code": code}
+        return Failed(sentence.template, hint.template, values, details)
+
+    def _on_start(self, pid: int) -> None:
+        self.guard_pid = pid
+
+    def _on_line(self, line: str) -> None:
+        self.heard_s = time.monotonic()
+        self.lines.append(line)
+        self.on_event(EngineLog(line))
+        for index, (phase, pattern) in enumerate(self.phases):
+            if pattern.search(line):
+                del self.phases[: index + 1]  # phases only go forward
+                self.on_event(EnginePhase(phase, self.heard_s))
+                break
+
+    async def _watch(self) -> None:
+        """Poll until the server proved to be ours, then warm it up; say when it is silent, or a stranger answers."""
+        told_silence_s = 0.0
+        answered_s = None
+        async with httpx.AsyncClient(
+            base_url=f"http://{command.HOST}:{self.port}", trust_env=False, timeout=httpx.Timeout(5.0, connect=1.0)
+        ) as client:
+            while True:
+                await asyncio.sleep(POLL_S)
+                now_s = time.monotonic()
+                if await _answers(client):
+                    if await self._is_ours(client):
+                        return await self._become_ready(client)
+                    if answered_s is None:
+                        answered_s = now_s
+                    elif now_s - answered_s > STRANGER_S:
+                        answered_s = float("inf")  # once is enough
+                        stranger = "Something answers on port {port}, but it is not this engine."
+                        self.on_event(Note(stranger, {"port": self.port}, "warning"))
+                silent_s = now_s - self.heard_s
+                if silent_s < SILENCE_S:
+                    told_silence_s = 0.0
+                elif silent_s - told_silence_s >= SILENCE_S:
+                    told_silence_s = silent_s
+                    self.on_event(Note("Still loading, no output for {seconds} s.", {"seconds": int(silent_s)}))
+
+    async def _is_ours(self, client: httpx.AsyncClient) -> bool:
+        """It lists the name of this run to our key, and refuses a request without it."""
+        with suppress(httpx.HTTPError, ValueError, LookupError, TypeError):
+            listed = await client.get("/v1/models", headers=self._authorization())
+            names = {model["id"] for model in listed.json()["data"]}
+            if command.proof_name(self.key) in names:
+                return (await client.get("/v1/models")).status_code == 401
+        return False
+
+    async def _become_ready(self, client: httpx.AsyncClient) -> None:
+        loaded_s = time.monotonic()
+        self.on_event(EnginePhase("warmup", loaded_s))
+        warmup_s = await self._warm_up(client)
+        pid = sockets.owner(self.port, self.guard_pid) or next(iter(guard.children(self.guard_pid)), self.guard_pid)
+        url = f"http://{command.HOST}:{self.port}"
+        self.on_event(EngineReady(url, self.key, self.name, pid, loaded_s - self.started_s, warmup_s))
+
+    async def _warm_up(self, client: httpx.AsyncClient) -> float | None:
+        """Seconds of a first short request, which is several times slower than the next; None when it failed."""
+        body = {"model": self.name, "prompt": "one two three one two three one two", "max_tokens": 8, "temperature": 0}
+        start_s = time.monotonic()
+        try:
+            reply = await client.post(
+                "/v1/completions", json=body, headers=self._authorization(), timeout=WARMUP_LIMIT_S
+            )
+            reply.raise_for_status()
+        except httpx.HTTPError as error:
+            self.on_event(Note("The warm-up request failed: {reason}", {"reason": str(error)}, "warning"))
+            return None
+        return time.monotonic() - start_s
+
+    def _authorization(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.key}"}
+
+
+async def _answers(client: httpx.AsyncClient) -> bool:
+    try:
+        return (await client.get("/health")).status_code == 200
+    except httpx.HTTPError:
+        return False
