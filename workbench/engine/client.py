@@ -45,7 +45,13 @@ class Endpoint:
     def open(self, timeout: httpx.Timeout | float = TIMEOUT) -> httpx.AsyncClient:
         """A client for this server. Loopback goes direct whatever the environment says."""
         headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
-        return httpx.AsyncClient(base_url=self.root, headers=headers, timeout=timeout, trust_env=not self.is_local)
+        return httpx.AsyncClient(
+            base_url=self.root,
+            headers=headers,
+            timeout=timeout,
+            trust_env=not self.is_local,
+            verify=not self.root.startswith("http://"),  # without TLS, reading all certificates would only take time
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +94,7 @@ async def chat(
     Cancelling closes the connection, which makes the engine drop the request, reports ReplyDone("stopped") and then
     goes on as a cancellation.
     """
+    client = endpoint.open()
     stream = _Stream(TokenTimes(time.monotonic()), on_event)
     on_event(ReplyStarted(stream.times.started_s))
     options = {"include_usage": True}
@@ -102,7 +109,7 @@ async def chat(
         "stream_options": options,
     }
     try:
-        async with endpoint.open() as http, http.stream("POST", "/v1/chat/completions", json=body) as answer:
+        async with client as http, http.stream("POST", "/v1/chat/completions", json=body) as answer:
             if answer.status_code != 200:
                 last = _refused(answer.status_code, (await answer.aread()).decode(errors="replace"))
             else:

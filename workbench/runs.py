@@ -1,0 +1,156 @@
+"""What an engine and a reply are now, as the sum of their events."""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from workbench.engine.metrics import Rates, rates
+from workbench.events import (
+    EngineLog,
+    EnginePhase,
+    EngineReady,
+    EngineSample,
+    EngineStopped,
+    Event,
+    Failed,
+    Note,
+    ReplyDone,
+    ReplyFailed,
+    ReplyStarted,
+    ReplyText,
+)
+
+LOG_LINES = 2000
+POINTS = 3600  # an hour at one sample a second; what the live panel can show
+
+
+def _points() -> deque:
+    return deque(maxlen=POINTS)
+
+
+@dataclass(slots=True)
+class Series:
+    """Points of the live panel, all of the same length; None where there was nothing to measure (a gap).
+
+    `at_s` is the clock of the samples; `kv_usage` and `acceptance` are shares; `mean_accepted` tokens per drafting
+    step; `ttft_s` and `inter_token_s` means of the requests that reported in the interval.
+    """
+
+    at_s: deque[float] = field(default_factory=_points)
+    kv_usage: deque[float | None] = field(default_factory=_points)
+    acceptance: deque[float | None] = field(default_factory=_points)
+    mean_accepted: deque[float | None] = field(default_factory=_points)
+    tokens_per_s: deque[float | None] = field(default_factory=_points)
+    prompt_per_s: deque[float | None] = field(default_factory=_points)
+    ttft_s: deque[float | None] = field(default_factory=_points)
+    inter_token_s: deque[float | None] = field(default_factory=_points)
+    running: deque[float | None] = field(default_factory=_points)
+
+    def add(self, sample: EngineSample, now: Rates) -> None:
+        """One more point in every line."""
+        self.at_s.append(sample.at_s)
+        self.kv_usage.append(sample.kv_usage)
+        self.running.append(sample.running)
+        for name in ("acceptance", "mean_accepted", "tokens_per_s", "prompt_per_s", "ttft_s", "inter_token_s"):
+            getattr(self, name).append(getattr(now, name))
+
+
+@dataclass(slots=True)
+class EngineRun:
+    """One engine. `state` is stopped, starting, ready or failed.
+
+    `speculates` is None until the engine's figures tell whether it drafts at all.
+    """
+
+    state: str = "stopped"
+    phases: list[EnginePhase] = field(default_factory=list)
+    log: deque[str] = field(default_factory=lambda: deque(maxlen=LOG_LINES))
+    notes: list[Note] = field(default_factory=list)
+    ready: EngineReady | None = None
+    error: Failed | None = None
+    sample: EngineSample | None = None
+    rates: Rates = field(default_factory=Rates)
+    series: Series = field(default_factory=Series)
+    acceptance_by_position: tuple[float, ...] = ()
+
+    def apply(self, event: Event) -> None:
+        """Take one event of this engine's start, life or end."""
+        match event:
+            case EngineLog(text):
+                self.log.append(text)
+            case EnginePhase():
+                self.state = "starting"
+                self.phases.append(event)
+            case EngineReady():
+                self.state, self.ready = "ready", event
+            case EngineSample():
+                self._measure(event)
+            case Note():
+                self.notes.append(event)
+            case Failed():
+                self.state, self.error = "failed", event
+            case EngineStopped():
+                self.state = "failed" if self.error else "stopped"
+
+    @property
+    def speculates(self) -> bool | None:
+        return None if self.sample is None else self.sample.drafts is not None
+
+    def _measure(self, sample: EngineSample) -> None:
+        self.rates = rates(self.sample, sample) if self.sample else Rates()
+        if self.rates.acceptance_by_position:
+            self.acceptance_by_position = self.rates.acceptance_by_position
+        self.series.add(sample, self.rates)
+        self.sample = sample
+
+
+@dataclass(slots=True)
+class Reply:
+    """One answer of one model. `state` is waiting, streaming, done, stopped, failed or interrupted.
+
+    `text` is the answer as the model wrote it, `reasoning` what the server sent apart from it.
+    """
+
+    model: str = ""
+    state: str = "waiting"
+    done: ReplyDone | None = None
+    error: ReplyFailed | None = None
+    _text: list[str] = field(default_factory=list)
+    _reasoning: list[str] = field(default_factory=list)
+
+    def apply(self, event: Event) -> None:
+        """Take one event of the stream."""
+        match event:
+            case ReplyStarted():
+                self.state = "waiting"
+            case ReplyText(text, _, reasoning):
+                self.state = "streaming"
+                (self._reasoning if reasoning else self._text).append(text)
+            case ReplyDone(reason):
+                self.state, self.done = ("stopped" if reason == "stopped" else "done"), event
+            case ReplyFailed():
+                self.state, self.error = "failed", event
+
+    @property
+    def is_open(self) -> bool:
+        """Whether more may come."""
+        return self.state in ("waiting", "streaming")
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the text ends before the model meant it to."""
+        return self.state in ("stopped", "failed", "interrupted") or bool(self.done and self.done.reason == "length")
+
+    @property
+    def text(self) -> str:
+        return _joined(self._text)
+
+    @property
+    def reasoning(self) -> str:
+        return _joined(self._reasoning)
+
+
+def _joined(pieces: list[str]) -> str:
+    """The pieces as one text; kept joined, so that asking often while it grows stays cheap."""
+    if len(pieces) > 1:
+        pieces[:] = ["".join(pieces)]
+    return pieces[0] if pieces else ""
