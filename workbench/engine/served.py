@@ -1,0 +1,106 @@
+"""An engine for the length of a `with` block, and a pair of engines asked one after the other."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+
+from workbench import paths
+from workbench.engine import monitor, serve, together
+from workbench.engine.client import Endpoint
+from workbench.engine.profile import Profile
+from workbench.events import EngineReady, Event
+from workbench.settings import Settings
+from workbench.words import Sentence
+
+
+@asynccontextmanager
+async def served(
+    profile: Profile, settings: Settings, on_event: Callable[[Event], None], name: str = "engine"
+) -> AsyncIterator[Endpoint]:
+    """Start the engine, yield where it answers, report its figures once a second, end it after the block.
+
+    The events are those of `serve` and `monitor.watch`. Raises WorkbenchError when the engine does not become ready.
+    """
+    ready: asyncio.Future[EngineReady] = asyncio.get_running_loop().create_future()
+
+    def take(event: Event) -> None:
+        on_event(event)
+        if isinstance(event, EngineReady) and not ready.done():
+            ready.set_result(event)
+
+    serving = asyncio.ensure_future(serve.serve(profile, settings, take, log_file(name)))
+    watching = None
+    try:
+        await asyncio.wait({serving, ready}, return_when=asyncio.FIRST_COMPLETED)
+        if not ready.done():
+            await serving
+            raise AssertionError("serve returned without an engine and without an error")
+        event = ready.result()
+        endpoint = Endpoint(event.url, event.key, event.model)
+        watching = asyncio.ensure_future(monitor.watch(endpoint, on_event))
+        yield endpoint
+    finally:
+        tasks = [task for task in (watching, serving) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def with_both(
+    profiles: Mapping[str, Profile],
+    settings: Settings,
+    on_event: Callable[[str, Event], None],
+    work: Callable[[str, Endpoint], Awaitable[None]],
+) -> Sentence:
+    """Call `work` with each side's engine, one side after the other, so that neither slows the other's figures.
+
+    Both run together where they fit; else the first is ended before the second starts. Returns which it was.
+    """
+    chosen = await asyncio.to_thread(together.of_profiles, *profiles.values())
+    if chosen.order == "one at a time":
+        for side, profile in profiles.items():
+            async with served(profile, settings, lambda event, side=side: on_event(side, event), side) as endpoint:
+                await work(side, endpoint)
+        return chosen.note
+    first, _ = profiles
+    first_ready, first_done, all_loaded, all_done = (
+        asyncio.Event(),
+        asyncio.Event(),
+        asyncio.Barrier(2),
+        asyncio.Barrier(2),
+    )
+
+    async def one(side: str, profile: Profile) -> None:
+        if chosen.order == "in turn" and side != first:
+            await first_ready.wait()
+        async with served(profile, settings, lambda event: on_event(side, event), side) as endpoint:
+            first_ready.set()
+            await all_loaded.wait()  # an engine that still loads would slow the other's figures
+            if side != first:
+                await first_done.wait()
+            await work(side, endpoint)
+            first_done.set()
+            await all_done.wait()  # and so would one that is ending
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for side, profile in zip(profiles, _shared(profiles, chosen), strict=True):
+                group.create_task(one(side, profile))
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    return chosen.note
+
+
+def _shared(profiles: Mapping[str, Profile], chosen: together.Together) -> Iterator[Profile]:
+    """The profiles with the share of the GPU that each may take, unless the user chose one."""
+    shares = chosen.shares or (None, None)
+    for profile, share in zip(profiles.values(), shares, strict=True):
+        yield replace(profile, memory_share=profile.memory_share or share)
+
+
+def log_file(name: str) -> Path:
+    """A new log file for an engine."""
+    return paths.inside_home("engines") / f"{datetime.now():%Y%m%d-%H%M%S}-{name}.log"
