@@ -51,12 +51,17 @@ def bytes_apart(value: float | None) -> tuple[str, str]:
 
 def count(value: float | None) -> str:
     """How many, short: 512 · 49,152 · 135 M · 7.6 B."""
+    return " ".join(count_apart(value)).strip()
+
+
+def count_apart(value: float | None) -> tuple[str, str]:
+    """("135", "M"); (dash, "") for None."""
     if value is None:
-        return DASH
+        return DASH, ""
     for size, unit in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
         if abs(value) >= size * 0.9995:
-            return f"{number(value / size)} {unit}"
-    return f"{value:,.0f}"
+            return number(value / size), unit
+    return f"{value:,.0f}", ""
 
 
 def tokens(value: float | None) -> str:
@@ -92,3 +97,10 @@ def of_bytes(used: float | None, total: float | None) -> str:
         return f"{DASH} / {whole} {unit}"
     part = used / 1000 ** ("B", "kB", "MB", "GB", "TB").index(unit)
     return f"{part:.0f} / {whole} {unit}" if part >= 99.95 else f"{part:.1f} / {whole} {unit}"
+
+
+def more_than(needed: int, available: int) -> tuple[str, str]:
+    """Two sizes to be read as "15.2 > 11.6", in the larger one's unit, which is left out."""
+    unit = bytes_apart(max(needed, available))[1]
+    scale = 1000 ** ("B", "kB", "MB", "GB", "TB").index(unit)
+    return f"{needed / scale:.1f}", f"{available / scale:.1f}"
