@@ -5,6 +5,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from workbench.events import EngineSample, ReplyDone
+
 LONGEST_GAP_S = 5.0
 """Two neighbours further apart than this are not joined: nobody measured in between."""
 
@@ -55,6 +57,19 @@ def _reduced(x: np.ndarray, y: np.ndarray, buckets: int) -> tuple[np.ndarray, np
     return x[kept], y[kept]
 
 
-def latest(points: Sequence[tuple[float, float | None]]) -> float | None:
-    """The value of the last point, None when there is none or it could not be measured."""
-    return points[-1][1] if points else None
+def share(part: float | None, whole: float | None) -> float | None:
+    """`part` of `whole`; None where either is unknown or there is no whole yet."""
+    return None if part is None or not whole else part / whole
+
+
+def blocks_used(sample: EngineSample | None) -> tuple[int, int] | None:
+    """(used, usable) blocks of the KV cache. vLLM keeps one block for itself: its usage is of the others."""
+    if sample is None or sample.kv_usage is None or not sample.kv_blocks:
+        return None
+    usable = sample.kv_blocks - 1
+    return round(sample.kv_usage * usable), usable
+
+
+def between_tokens_s(reply: ReplyDone) -> float | None:
+    """Mean seconds from one token to the next of one reply, tokens after its first chunk; None when not measured."""
+    return 1 / reply.tokens_per_s if reply.tokens_per_s else None

@@ -1,0 +1,142 @@
+"""How far a quantized model is from its original, on text that no calibration has seen."""
+
+import math
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import log_softmax
+
+from workbench.errors import WorkbenchError
+from workbench.events import Advanced, Event, QualityMeasured, Stage
+from workbench.plan import Planned
+from workbench.quantization import calibration
+from workbench.quantization.blocks import Skeleton
+from workbench.quantization.calibration import Sequences
+from workbench.quantization.rounding import nearest
+
+HELD_TOKENS = 9_000
+LENGTH = 512
+ROWS = 256  # positions whose logits are held at once
+
+
+class Reader(Protocol):
+    """Something that gives a model block by block."""
+
+    def load(self, index: int) -> nn.Module: ...
+
+    def embed(self, batches: Iterator[Tensor]) -> list[Tensor]: ...
+
+    def last(self) -> tuple[nn.Module, Tensor]: ...
+
+
+@dataclass(frozen=True)
+class Plain:
+    """The original with plain rounding (RTN) at a plan, made in passing and never written."""
+
+    original: Skeleton
+    planned: Mapping[int, Mapping[str, Planned]]
+
+    def load(self, index: int) -> nn.Module:
+        block = self.original.load(index)
+        for planned in self.planned.get(index, {}).values():
+            name = planned.linear.name.removeprefix(self.original.name(index) + ".")
+            linear = block.get_submodule(name)
+            stored = self.original.weights.read(planned.linear.name + ".weight").dtype
+            result = nearest(linear.weight, planned.choice, stored)
+            linear.weight.copy_(result.grid.values(result.integers))
+        return block
+
+    def embed(self, batches: Iterator[Tensor]) -> list[Tensor]:
+        return self.original.embed(batches)
+
+    def last(self) -> tuple[nn.Module, Tensor]:
+        return self.original.last()
+
+
+def run(spec: Mapping[str, Any], folder: Path) -> Iterator[Event]:
+    """spec: original (folder), candidates (folders: plain or pack-quantized); optionally tokens, threads, device.
+
+    One QualityMeasured per candidate, under its folder's name, all on the same held tokens.
+    """
+    torch.set_num_threads(int(spec.get("threads") or os.cpu_count() or 1))
+    device = torch.device(spec.get("device") or ("cuda" if torch.cuda.is_available() else "cpu"))
+    original = Skeleton(Path(spec["original"]), device)
+    original.prove()
+    tokenizer = calibration.tokenizer_of(original.weights.folder)
+    tokens = int(spec.get("tokens") or HELD_TOKENS)
+    sequences = calibration.sequences(calibration.held_text(), tokenizer, LENGTH, tokens, seed=None)
+    candidates = {Path(path).name: Skeleton(Path(path), device) for path in spec["candidates"]}
+    yield from compare(original, candidates, sequences)
+
+
+@torch.no_grad()
+def compare(original: Skeleton, candidates: Mapping[str, Reader], sequences: Sequences) -> Iterator[Event]:
+    """Run all models side by side, one block at a time, and compare their next-token distributions."""
+    readers: list[Reader] = [original, *candidates.values()]
+    for name, reader in candidates.items():
+        if isinstance(reader, Skeleton) and _shape(reader) != _shape(original):
+            raise WorkbenchError(
+                "{name} is not made from the same model as the original.",
+                "Compare a model with its own quantized form.",
+                name=name,
+            )
+    yield Stage("Measuring the quality", len(original) + 1)
+    batches = list(sequences.batches())
+    hidden = [reader.embed(batches) for reader in readers]
+    for index in range(len(original)):
+        for reader, states in zip(readers, hidden, strict=True):
+            block = reader.load(index)
+            for at, state in enumerate(states):
+                states[at] = original.forward(block, state.to(original.device)).to(state.device)
+        yield Advanced(index + 1)
+    ends = [reader.last() for reader in readers]
+    sums = [_Sums() for _ in readers]
+    for at, batch in enumerate(batches):
+        following = batch[:, 1:].reshape(-1).to(original.device)
+        states = [_normed(norm, states[at], original.device) for (norm, _), states in zip(ends, hidden, strict=True)]
+        for start in range(0, len(following), ROWS):
+            rows = slice(start, start + ROWS)
+            right = log_softmax(states[0][rows] @ ends[0][1].T, -1)
+            sums[0].add(right, right, following[rows])
+            for own, state, (_, head) in zip(sums[1:], states[1:], ends[1:], strict=True):
+                own.add(right, log_softmax(state[rows] @ head.T, -1), following[rows])
+    yield Advanced(len(original) + 1)
+    for name, own in zip(candidates, sums[1:], strict=True):
+        yield QualityMeasured(
+            name=name,
+            tokens=own.tokens,
+            kl=own.kl / own.tokens,
+            perplexity=math.exp(own.loss / own.tokens),
+            original_perplexity=math.exp(sums[0].loss / own.tokens),
+            top1_agreement=own.same / own.tokens,
+        )
+
+
+@dataclass(slots=True)
+class _Sums:
+    tokens: int = 0
+    kl: float = 0.0
+    loss: float = 0.0
+    same: int = 0
+
+    def add(self, right: Tensor, ours: Tensor, following: Tensor) -> None:
+        """right, ours: log probabilities [rows, vocab] of the original and of this model; following: [rows]."""
+        self.tokens += len(following)
+        self.kl += (right.exp() * (right - ours)).sum(dtype=torch.float64).item()
+        self.loss -= ours.gather(1, following[:, None]).sum(dtype=torch.float64).item()
+        self.same += int((right.argmax(-1) == ours.argmax(-1)).sum())
+
+
+def _normed(norm: nn.Module, states: Tensor, device: torch.device) -> Tensor:
+    """Every position that has a following token, [tokens, hidden]."""
+    return norm(states[:, :-1].to(device)).flatten(0, 1)
+
+
+def _shape(skeleton: Skeleton) -> tuple:
+    config = skeleton.config
+    return len(skeleton), config.hidden_size, config.vocab_size

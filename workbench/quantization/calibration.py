@@ -1,0 +1,111 @@
+"""The text that shows which inputs matter, cut into token sequences without padding."""
+
+import json
+import random
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from workbench import paths
+from workbench.errors import WorkbenchError
+
+DOCUMENT = "<|document|>"
+BATCH_TOKENS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Sequences:
+    """Token sequences of up to `length` tokens; every token of the text that was taken is in exactly one."""
+
+    pieces: tuple[tuple[int, ...], ...]
+
+    @property
+    def tokens(self) -> int:
+        return sum(map(len, self.pieces))
+
+    def batches(self) -> Iterator[Tensor]:
+        """int64 [batch, length] of equal lengths, so that no padding is needed; about 4096 tokens each."""
+        by_length: dict[int, list[tuple[int, ...]]] = defaultdict(list)
+        for piece in self.pieces:
+            by_length[len(piece)].append(piece)
+        for length, pieces in sorted(by_length.items()):
+            rows = max(1, BATCH_TOKENS // length)
+            for at in range(0, len(pieces), rows):
+                yield torch.tensor(pieces[at : at + rows])
+
+
+def tokenizer_of(folder: Path) -> PreTrainedTokenizerBase:
+    """The model's tokenizer, from its folder alone."""
+    try:
+        return AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+    except (OSError, ValueError, KeyError) as error:
+        raise WorkbenchError(
+            "The tokenizer in {folder} cannot be read: {reason}.", "Fetch the model's tokenizer files again.",
+            folder=str(folder), reason=str(error).splitlines()[0].rstrip("."),
+        ) from error  # fmt: skip
+
+
+def documents(source: Path) -> list[str]:
+    """The texts of a .txt file, split at lines that hold only <|document|>, of a .jsonl file with a "text"
+    field, or of all .txt files in a folder."""
+    try:
+        if source.is_dir():
+            return [text for file in sorted(source.glob("*.txt")) for text in documents(file)]
+        content = source.read_text(encoding="utf-8")
+        if source.suffix == ".jsonl":
+            return [json.loads(line)["text"] for line in content.splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise WorkbenchError(
+            "The text {path} cannot be read: {reason}.", "Choose a readable text file in UTF-8.",
+            path=str(source), reason=getattr(error, "strerror", None) or str(error).rstrip("."),
+        ) from error  # fmt: skip
+    except (ValueError, KeyError, TypeError) as error:
+        raise WorkbenchError(
+            "The file {path} is not JSON lines with a text in each.",
+            'Write one {{"text": "…"}} per line, or plain text.',
+            path=str(source),
+        ) from error
+    parts, current = [], []
+    for line in content.splitlines(keepends=True):
+        if line.strip() == DOCUMENT:
+            parts.append("".join(current))
+            current = []
+        else:
+            current.append(line)
+    return [part.strip() for part in (*parts, "".join(current)) if part.strip()]
+
+
+def own_text() -> list[str]:
+    """The calibration text that comes with the program."""
+    return documents(paths.RESOURCES / "calibration")
+
+
+def held_text() -> list[str]:
+    """Text for measuring, which no calibration has seen."""
+    return documents(paths.RESOURCES / "held")
+
+
+def sequences(
+    texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, length: int, budget: int, seed: int | None = 0
+) -> Sequences:
+    """Documents shuffled by `seed` (None: as they come), cut at `length`, until `budget` tokens are taken."""
+    assert length > 0, length
+    order = list(texts)
+    if seed is not None:
+        random.Random(seed).shuffle(order)
+    pieces: list[tuple[int, ...]] = []
+    left = budget
+    for text in order:
+        ids = tokenizer(text, verbose=False)["input_ids"][:left]
+        pieces += [tuple(ids[at : at + length]) for at in range(0, len(ids), length)]
+        left -= len(ids)
+        if left <= 0:
+            break
+    if not pieces:
+        raise WorkbenchError("The calibration text is empty.", "Choose a text with at least a few thousand words.")
+    return Sequences(tuple(pieces))

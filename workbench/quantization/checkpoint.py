@@ -1,0 +1,223 @@
+"""The result on disk: written beside under a temporary name, verified there, then renamed into place."""
+
+import errno
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from compressed_tensors.quantization import QuantizationConfig
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import Tensor
+
+from workbench.errors import WorkbenchError
+from workbench.plan import Plan, Planned
+from workbench.quantization.packing import scheme_of
+
+SHARD_BYTES = 2 << 30  # also what is held in memory before a shard is written
+SIDE_FILES = (
+    "generation_config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model", "special_tokens_map.json",
+    "added_tokens.json", "vocab.json", "vocab.txt", "merges.txt", "chat_template.jinja", "chat_template.json",
+    "LICENSE*", "LICENCE*", "NOTICE*", "USE_POLICY*",
+)  # fmt: skip
+
+
+class Checkpoint:
+    """A folder in the making. `add` tensors, `finish` it, then `publish`; `discard` removes what was begun."""
+
+    def __init__(self, source: Path, target: Path, plan: Plan):
+        self.source, self.target, self.plan = source, target, plan
+        self.folder = target.parent / f".{target.name}.partial-{os.getpid()}"
+        self._shards: list[dict[str, int]] = []  # the names in each written shard and their bytes
+        self._waiting: dict[str, Tensor] = {}
+        self._bytes = 0
+
+    @property
+    def names(self) -> set[str]:
+        """Every tensor taken so far."""
+        return {name for shard in self._shards for name in shard} | self._waiting.keys()
+
+    def open(self) -> None:
+        with disk_errors(self.target):
+            self.folder.mkdir(parents=True)
+
+    def add(self, tensors: dict[str, Tensor]) -> None:
+        """Take tensors by full name; a shard is written whenever enough have come together."""
+        for name, tensor in tensors.items():
+            size = tensor.numel() * tensor.element_size()
+            if self._waiting and self._bytes + size > SHARD_BYTES:
+                self._write_shard()
+            self._waiting[name] = tensor.contiguous()
+            self._bytes += size
+
+    def finish(self) -> None:
+        """Write the last shard, the index, config.json and the files that go with a model."""
+        self._write_shard()
+        with disk_errors(self.target):
+            self._name_shards()
+            self._write_config()
+            for pattern in SIDE_FILES:
+                for file in self.source.glob(pattern):
+                    # Copied as it is: transformers would refuse to save some generation configs that it reads.
+                    shutil.copyfile(file, self.folder / file.name)
+            for file in self.folder.iterdir():
+                file.chmod(0o644)  # save_file leaves 0600
+
+    def publish(self) -> int:
+        """Put the folder under its final name and return its size; an earlier result there goes only now."""
+        size = sum(file.stat().st_size for file in self.folder.iterdir())
+        old = self.folder.with_name(f".{self.target.name}.partial-{os.getpid()}.old")
+        with disk_errors(self.target):
+            if self.target.exists():
+                self.target.rename(old)
+            try:
+                self.folder.rename(self.target)
+            except BaseException:
+                if old.exists():
+                    old.rename(self.target)
+                raise
+        shutil.rmtree(old, ignore_errors=True)
+        return size
+
+    def discard(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _write_shard(self) -> None:
+        if not self._waiting:
+            return
+        with disk_errors(self.target):
+            save_file(self._waiting, self.folder / _shard_name(len(self._shards) + 1, 0), metadata={"format": "pt"})
+        self._shards.append({name: tensor.numel() * tensor.element_size() for name, tensor in self._waiting.items()})
+        self._waiting, self._bytes = {}, 0
+
+    def _name_shards(self) -> None:
+        if len(self._shards) == 1:
+            (self.folder / _shard_name(1, 0)).rename(self.folder / "model.safetensors")
+            return
+        weight_map = {}
+        for number, names in enumerate(self._shards, 1):
+            final = _shard_name(number, len(self._shards))
+            (self.folder / _shard_name(number, 0)).rename(self.folder / final)
+            weight_map |= dict.fromkeys(names, final)
+        total = sum(sum(names.values()) for names in self._shards)
+        index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(weight_map.items()))}
+        (self.folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=1), encoding="utf-8")
+
+    def _write_config(self) -> None:
+        config = json.loads((self.source / "config.json").read_text(encoding="utf-8"))
+        if self.plan.quantized:
+            config["quantization_config"] = quantization_config(self.plan)
+        text = json.dumps(config, indent=2, ensure_ascii=False)
+        (self.folder / "config.json").write_text(text + "\n", encoding="utf-8")
+
+
+def quantization_config(plan: Plan) -> dict:
+    """What config.json says: one group per distinct scheme, each with its targets, and what stays plain."""
+    groups: dict[tuple, list[Planned]] = {}
+    for planned in plan.quantized:
+        choice = planned.choice
+        groups.setdefault((choice.bits, choice.group_size, choice.symmetric), []).append(planned)
+    schemes = {
+        f"group_{number}": scheme_of(members[0].choice, _targets(members, plan))
+        for number, members in enumerate(groups.values())
+    }
+    ignored = ["lm_head", *(planned.linear.name for planned in plan.linears if planned.choice.kept)]
+    config = QuantizationConfig(
+        config_groups=schemes, format="pack-quantized", quantization_status="compressed", ignore=ignored
+    )
+    # vLLM wants the method by name, and compressed-tensors dumps it under the same name.
+    return config.model_dump(mode="json") | {"quant_method": "compressed-tensors"}
+
+
+@contextmanager
+def disk_errors(target: Path) -> Iterator[None]:
+    """Turn a full disk, a file limit and missing rights into sentences."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        code = getattr(error, "errno", None)
+        if code is None and (found := re.search(r"os error (\d+)", str(error))):
+            code = int(found[1])
+        free = shutil.disk_usage(_existing(target)).free
+        if code in (errno.ENOSPC, errno.EDQUOT):
+            raise WorkbenchError(
+                "The disk of {folder} is full: {free} bytes are free.", "Free some space or choose another disk.",
+                folder=str(target.parent), free=free,
+            ) from error  # fmt: skip
+        if code == errno.EFBIG:
+            raise WorkbenchError(
+                "A file of the result is larger than {folder} allows; {free} bytes are free.",
+                "Raise the limit on file sizes (ulimit -f) or choose another disk.",
+                folder=str(target.parent), free=free,
+            ) from error  # fmt: skip
+        raise WorkbenchError(
+            "The result cannot be written to {folder}: {reason}.", "Check the rights of that folder.",
+            folder=str(target.parent), reason=os.strerror(code) if code else str(error).rstrip("."),
+        ) from error  # fmt: skip
+
+
+def check_space(target: Path, needed: int) -> None:
+    """Refuse to start where the result will not fit, `needed` in bytes."""
+    free = shutil.disk_usage(_existing(target)).free
+    if free < needed:
+        raise WorkbenchError(
+            "The result needs {needed} bytes, but only {free} bytes are free in {folder}.",
+            "Free some space or choose another disk.",
+            needed=needed, free=free, folder=str(target.parent),
+        )  # fmt: skip
+
+
+def purge(target: Path) -> None:
+    """Remove what runs that were killed left beside `target`. What an earlier result was set aside as comes back."""
+    prefix = f".{target.name}.partial-"
+    if not target.parent.is_dir():
+        return
+    for left in target.parent.iterdir():
+        if not left.name.startswith(prefix):
+            continue
+        pid, _, old = left.name.removeprefix(prefix).partition(".")
+        if not pid.isdigit() or _runs(int(pid)):
+            continue
+        if old and not target.exists():
+            left.rename(target)
+        else:
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _targets(members: list[Planned], plan: Plan) -> list[str]:
+    """A pattern for each role that is wholly in the group, names for the others."""
+    targets: list[str] = []
+    ours = {planned.linear.name for planned in members}
+    for suffix in dict.fromkeys(_suffix(planned) for planned in members):
+        names = [planned.linear.name for planned in plan.linears if _suffix(planned) == suffix]
+        if ours.issuperset(names):
+            targets.append(rf"re:.*\.{re.escape(suffix)}$")
+        else:
+            targets += [name for name in names if name in ours]
+    return targets
+
+
+def _suffix(planned: Planned) -> str:
+    return ".".join(planned.linear.name.split(".")[-2:])
+
+
+def _shard_name(number: int, total: int) -> str:
+    return f"model-{number:05}-of-{total:05}.safetensors"
+
+
+def _existing(path: Path) -> Path:
+    return path if path.exists() else _existing(path.parent)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

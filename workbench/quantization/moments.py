@@ -1,0 +1,33 @@
+"""Second moments of the inputs of linear layers."""
+
+import torch
+from torch import Tensor
+
+
+class Moments:
+    """H = XᵀX / tokens of one input, gathered batch by batch in float32.
+
+    It serves everything: GPTQ's Hessian, and as the output error tr(ΔW H ΔWᵀ) the search for AWQ scales and ranges.
+    """
+
+    def __init__(self, size: int, device: torch.device):
+        self.matrix = torch.zeros(size, size, device=device)
+        self.tokens = 0
+
+    def add(self, inputs: Tensor) -> None:
+        """inputs: [..., size]; every row is one token."""
+        rows = inputs.reshape(-1, inputs.shape[-1]).to(torch.float32)
+        total = self.tokens + rows.shape[0]
+        self.matrix.addmm_(rows.T, rows, beta=self.tokens / total, alpha=1 / total)
+        self.tokens = total
+
+    def scaled(self, scale: Tensor) -> "Moments":
+        """The moments of the inputs divided by `scale` [size]."""
+        other = Moments(0, self.matrix.device)
+        other.matrix, other.tokens = self.matrix / scale / scale[:, None], self.tokens
+        return other
+
+
+def output_error(wrong: Tensor, moments: Tensor) -> float:
+    """tr(ΔW H ΔWᵀ): the mean squared error of a linear layer's output, summed over outputs. wrong: [out, in]."""
+    return (wrong @ moments * wrong).sum().item()

@@ -1,0 +1,68 @@
+"""One packed linear layer in the layout `pack-quantized` of compressed-tensors."""
+
+import torch
+from compressed_tensors.compressors import PackedQuantizationCompressor
+from compressed_tensors.compressors.pack_quantized.helpers import pack_to_int32
+from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
+from torch import Tensor
+
+from workbench.quantization.grid import Grid
+from workbench.recipe import WHOLE_ROW, Choice
+
+PARTS = ("weight_packed", "weight_scale", "weight_zero_point", "weight_shape")
+
+
+def scheme_of(choice: Choice, targets: list[str]) -> QuantizationScheme:
+    """How compressed-tensors and vLLM call this choice. Columns lie in their own order, so no order is named."""
+    grouped = choice.group_size > 0
+    return QuantizationScheme(
+        targets=targets,
+        weights=QuantizationArgs(
+            num_bits=choice.bits,
+            type="int",
+            symmetric=choice.symmetric,
+            strategy="group" if grouped else "channel",
+            group_size=choice.group_size if grouped else None,
+        ),
+    )
+
+
+def pack(integers: Tensor, grid: Grid, choice: Choice, stored: torch.dtype) -> dict[str, Tensor]:
+    """The tensors on disk of int8 [out, in] on `grid`, by the last part of their name."""
+    packed = {
+        "weight_packed": pack_to_int32(integers.cpu(), choice.bits).contiguous(),
+        "weight_scale": grid.scale.to(stored).cpu().contiguous(),
+        "weight_shape": torch.tensor(integers.shape),
+    }
+    if not choice.symmetric:
+        zero = pack_to_int32(grid.zero.to(torch.int8).cpu(), choice.bits, packed_dim=0)
+        packed["weight_zero_point"] = zero.contiguous()
+    return packed
+
+
+def unpack(packed: dict[str, Tensor], scheme: QuantizationScheme) -> Tensor:
+    """The weight that a reader gets, float32 [out, in]; scales are widened first so that nothing is rounded twice."""
+    widened = packed | {"weight_scale": packed["weight_scale"].to(torch.float32)}
+    return PackedQuantizationCompressor.decompress(widened, scheme)["weight"]
+
+
+def unpack_block(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """A block's stored tensors with every packed weight as a plain one; names are relative to the block.
+
+    Bits, group and symmetry follow from the shapes, so that no target pattern has to be interpreted.
+    """
+    plain = {name: tensor for name, tensor in tensors.items() if ".weight_" not in name}
+    for name, packed in tensors.items():
+        module, _, part = name.rpartition(".")
+        if part != "weight_packed":
+            continue
+        own = {leaf: tensors[f"{module}.{leaf}"] for leaf in PARTS if f"{module}.{leaf}" in tensors}
+        columns = int(own["weight_shape"][1])
+        groups = own["weight_scale"].shape[1]
+        choice = Choice(
+            bits=32 // round(columns / packed.shape[1]),
+            group_size=columns // groups if groups > 1 else WHOLE_ROW,
+            symmetric="weight_zero_point" not in own,
+        )
+        plain[f"{module}.weight"] = unpack(own, scheme_of(choice, []))
+    return plain

@@ -1,0 +1,76 @@
+"""What can be said of a tensor's values: counts, tails, errors."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+BINS = 120
+OUTLIER_SIGMAS = 4.0
+PIECE = 1 << 24  # float32 working copies stay below 64 MB each
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The range that a histogram shows, and the tails.
+
+    `kurtosis` is the excess (0 for a normal distribution); `outliers` the share of values more than four standard
+    deviations from the mean. `low` < `high` always; values outside go into the end bins.
+    """
+
+    low: float
+    high: float
+    not_finite: int
+    kurtosis: float
+    outliers: float
+
+
+def spread(values: Tensor) -> Spread:
+    """Look over the finite values of a tensor of any dtype and size, in pieces."""
+    flat = values.reshape(-1)
+    lowest, highest, finite = math.inf, -math.inf, 0
+    power = torch.zeros(2, dtype=torch.float64)
+    for piece in _pieces(flat):
+        lowest, highest = min(lowest, piece.min().item()), max(highest, piece.max().item())
+        power += torch.stack([piece.sum(dtype=torch.float64), piece.square().sum(dtype=torch.float64)]).cpu()
+        finite += piece.numel()
+    if not finite:
+        return Spread(-1.0, 1.0, flat.numel(), 0.0, 0.0)
+    mean = (power[0] / finite).item()
+    deviation = math.sqrt(max((power[1] / finite).item() - mean**2, 0.0))
+    fourth, outside = 0.0, 0
+    for piece in _pieces(flat):
+        away = piece - mean
+        fourth += away.square().square().sum(dtype=torch.float64).item()
+        outside += int((away.abs() > OUTLIER_SIGMAS * deviation).sum())
+    spreads = deviation > 1e-12 * max(abs(mean), 1e-30)
+    kurtosis = fourth / finite / deviation**4 - 3 if spreads and deviation**4 > 0 else 0.0
+    # A far outlier would squeeze all the rest into one bin, so the picture ends at ten standard deviations.
+    low, high = max(lowest, mean - 10 * deviation), min(highest, mean + 10 * deviation)
+    if not spreads or not high > low:
+        low, high = mean - max(abs(mean), 1e-6) / 2, mean + max(abs(mean), 1e-6) / 2
+    return Spread(low, high, flat.numel() - finite, kurtosis, outside / finite if spreads else 0.0)
+
+
+def counts(values: Tensor, low: float, high: float) -> tuple[int, ...]:
+    """Finite values over equal bins from `low` to `high`; the end bins hold what lies outside."""
+    total = torch.zeros(BINS, dtype=torch.int64)
+    for piece in _pieces(values.reshape(-1)):
+        bins = ((piece - low) * (BINS / (high - low))).clamp_(0, BINS - 1).to(torch.int32)
+        total += torch.bincount(bins, minlength=BINS).cpu()
+    return tuple(total.tolist())
+
+
+def sqnr_db(relative_error: float | None) -> float | None:
+    """Signal to quantization noise in dB; None where there is no error to speak of."""
+    return -10 * math.log10(relative_error) if relative_error and relative_error > 0 else None
+
+
+def _pieces(flat: Tensor):
+    for piece in flat.split(PIECE):
+        piece = piece.to(torch.float32)
+        finite = torch.isfinite(piece)
+        kept = piece if bool(finite.all()) else piece[finite]
+        if kept.numel():
+            yield kept
