@@ -35,7 +35,7 @@ PROMPT = "Why is the sky blue? Answer in three sentences."
 # An answer that repeats its prompt is where drafting from the text itself can work.
 QUOTED = (
     "A lathe holds a piece of work and turns it against a cutting tool. The tool takes off a thin chip with every "
-    "turn, and what stays is the shape that was meant. Take off too much and the piece is lost; take off too little and it "
+    "turn, and what stays is the shape that was meant. Take off too much and the piece is lost; too little and it "
     "does not fit. A good turner watches the chip, listens to the cut, and stops in time."
 )
 QUOTING_PROMPT = f"Repeat the following text word for word.\n\n{QUOTED}"

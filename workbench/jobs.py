@@ -149,7 +149,7 @@ def _sweep(folder: Path) -> None:
     target = Path(output)
     for partial in target.parent.glob(f".{_escaped(target.name)}.partial-*"):
         pid = partial.name.rpartition("-")[2]
-        if not (pid.isdigit() and psutil.pid_exists(int(pid))):
+        if pid.isdigit() and not psutil.pid_exists(int(pid)):
             shutil.rmtree(partial, ignore_errors=True)
 
 
