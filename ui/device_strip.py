@@ -13,9 +13,11 @@ from workbench.words import Sentence
 
 # An engine's state as a light: how it is drawn and which word stands beside it.
 LIGHTS = {
-    "off": ("○", "muted", Sentence("stopped")),
+    "stopped": ("○", "muted", Sentence("stopped")),
+    "waiting": ("◌", "muted", Sentence("waiting")),
     "starting": ("◐", "", Sentence("starting")),
     "ready": ("●", "accepted", Sentence("ready")),
+    "stopping": ("◐", "muted", Sentence("stopping")),
     "failed": ("✕", "rejected", Sentence("failed")),
 }
 

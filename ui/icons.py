@@ -16,7 +16,7 @@ _bound: weakref.WeakKeyDictionary[Any, dict[str, tuple[str, str]]] = weakref.Wea
 def icon(name: str, colour: str = "text") -> QIcon:
     """The icon `name` (without its family's prefix) in the token `colour`; disabled in the muted one."""
     worn = theme.tokens()
-    return qtawesome.icon(f"ri.{name}", color=getattr(worn, colour), color_disabled=worn.line)
+    return qtawesome.icon(f"ri.{name}", color=getattr(worn, colour), color_disabled=worn.muted)
 
 
 def bind(setter: Callable[[QIcon], Any], name: str, colour: str = "text") -> None:

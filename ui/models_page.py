@@ -1,7 +1,7 @@
 """What models are there and what fits; where a model starts its way."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from PySide6.QtCore import Qt, Signal
@@ -77,12 +77,12 @@ class ModelsPage(Page):
         self._scanning = self.tasks.start(self._scan())
 
     def open_folder(self) -> None:
-        """Ask for a folder and add it to the library."""
-        picker = QFileDialog(self, say("Open a model folder"))
-        picker.setFileMode(QFileDialog.FileMode.Directory)
-        picker.fileSelected.connect(lambda path: self.open_path(Path(path)))
-        picker.finished.connect(picker.deleteLater)
-        picker.open()
+        """Ask for a folder and open it."""
+        self._ask(say("Open a model folder"), self.open_path)
+
+    def add_library(self) -> None:
+        """Ask for a folder whose models shall always be listed."""
+        self._ask(say("Model folders"), self._add_library)
 
     def open_path(self, folder: Path) -> None:
         """Add `folder` (a model, or a folder of models) to the library and make it current."""
@@ -177,7 +177,7 @@ class ModelsPage(Page):
             " folders with config.json and safetensors files.",
             self.starter_button,
             button("Open a model folder…", self.open_folder, icon="folder-open-line"),
-            button("Add a folder of models…", self.open_folder, icon="folder-add-line"),
+            button("Add a folder of models…", self.add_library, icon="folder-add-line"),
         )
         self._stage = label(role="muted")
         self._bar = QProgressBar(textVisible=False)
@@ -225,6 +225,18 @@ class ModelsPage(Page):
         self.progress.apply(event)
         self.touch()
 
+    def _ask(self, title: str, take: Callable[[Path], None]) -> None:
+        picker = QFileDialog(self, title)
+        picker.setFileMode(QFileDialog.FileMode.Directory)
+        picker.fileSelected.connect(lambda path: take(Path(path)))
+        picker.finished.connect(picker.deleteLater)
+        picker.open()
+
+    def _add_library(self, folder: Path) -> None:
+        self.settings.model_folders = tuple(dict.fromkeys((*self.settings.model_folders, str(folder))))
+        stored.save(self.settings)
+        self.rescan()
+
     def _on_device(self, index: int) -> None:
         self.device = self.devices[index]
         self.rescan()
@@ -246,7 +258,7 @@ def look(folders: Iterable[Path], device_name: str | None) -> tuple[list[Row], l
         Row(entry, fit.by_precision(entry, device) if isinstance(entry, Model) else {})
         for entry in catalog.scan(folders)
     ]
-    return rows, devices
+    return sorted(rows, key=lambda row: row.model is None), devices
 
 
 def reason_against(entry: Model | Unreadable, action: str) -> Sentence | None:
