@@ -66,24 +66,24 @@ async def run(
     with ExitStack() as files:
         kept = files.enter_context(log.open("ab", buffering=0)) if log else None
         start = log.stat().st_size if log else 0
-        child = await asyncio.create_subprocess_exec(
-            *guarded, env=env, start_new_session=True,  # so that Ctrl+C reaches only us
+        loop = asyncio.get_running_loop()
+        transport, child = await loop.subprocess_exec(
+            lambda: _Child(loop), *guarded, env=env, start_new_session=True,  # so that Ctrl+C reaches only us
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT if merge_stderr else kept or asyncio.subprocess.DEVNULL,
         )  # fmt: skip
         reading = asyncio.create_task(_read(child.stdout, on_line, tail, kept if merge_stderr else None))
-        ending = asyncio.create_task(child.wait())
         try:
-            on_start(child.pid)
-            await asyncio.wait([reading, ending], return_when=asyncio.FIRST_COMPLETED)
+            on_start(transport.get_pid())
+            await asyncio.wait([reading, child.exited], return_when=asyncio.FIRST_COMPLETED)
             if reading.done():
                 reading.result()  # on_line raised: end the child, then tell
-            code = await asyncio.shield(ending)
+            code = await asyncio.shield(child.exited)
         finally:
-            child.stdin.close()
-            if not await outlast(ending, grace_s + guard.KILLED_S + 2):
-                child.kill()
-                await outlast(ending, 2)
+            transport.get_pipe_transport(0).close()
+            if not await outlast(child.exited, grace_s + guard.KILLED_S + 2):
+                transport.kill()
+                await outlast(child.exited, 2)
             if stuck := record.exists():  # the guard was killed, or could not end all
                 await outlast(asyncio.create_task(asyncio.to_thread(_end_recorded, record)), 15)
             try:
@@ -91,6 +91,7 @@ async def run(
             finally:
                 reading.cancel()
                 await asyncio.gather(reading, return_exceptions=True)
+                transport.close()
         if not reading.cancelled():
             reading.result()
     if code:
@@ -98,7 +99,19 @@ async def run(
         raise ProcessEnded(128 - code if code < 0 else code, lines)
 
 
-async def outlast(work: asyncio.Task, limit_s: float) -> bool:
+class _Child(asyncio.subprocess.SubprocessStreamProtocol):
+    """`exited` gets the exit status when the process ended; asyncio's own wait also waits for its pipes to close."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop):
+        super().__init__(limit=2**16, loop=loop)
+        self.exited: asyncio.Future[int] = loop.create_future()
+
+    def process_exited(self) -> None:
+        self.exited.set_result(self._transport.get_returncode())
+        super().process_exited()
+
+
+async def outlast(work: asyncio.Future, limit_s: float) -> bool:
     """Wait for `work` whatever cancellations come in between; False when it outlasted the limit."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + limit_s

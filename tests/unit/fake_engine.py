@@ -1,0 +1,104 @@
+"""Stands in for an interpreter with vLLM: answers the probe, logs its arguments and plays a list of steps.
+
+`install` writes an executable that runs this file; the steps and the log lie beside it.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+FACTS = {
+    "version": "0.32.0", "torch": "2.13.0+cpu", "cpu": True, "plugin": True, "openmp": None,
+    "flags": [
+        "--model", "--served-model-name", "--host", "--port", "--dtype", "--enforce-eager", "--max-model-len",
+        "--kv-cache-memory-bytes", "--speculative-config", "--per-request-spec-decode-metrics", "--max-num-seqs",
+        "--block-size", "--gpu-memory-utilization", "--trust-remote-code", "--seed",
+    ],
+}  # fmt: skip
+
+
+def install(folder: Path, *steps: tuple) -> Path:
+    """The path of an interpreter in `folder` that plays the steps: print, stderr, sleep, tree, answer, exit."""
+    python = folder / "python"
+    start = f"[sys.executable, {__file__!r}, {str(folder)!r}, *sys.argv[1:]]"
+    python.write_text(f"#!{sys.executable}\nimport os, sys\nos.execv(sys.executable, {start})\n")
+    python.chmod(0o755)
+    (folder / "steps.json").write_text(json.dumps(steps))
+    return python
+
+
+def logged(folder: Path) -> dict:
+    """The argv and environment of the last start."""
+    return json.loads((folder / "started.json").read_text())
+
+
+def main(folder: Path) -> None:
+    if sys.argv[2] == "-I":
+        print(json.dumps(FACTS))
+        return
+    (folder / "started.json").write_text(json.dumps({"argv": sys.argv[2:], "env": dict(os.environ)}))
+    for name, *values in json.loads((folder / "steps.json").read_text()):
+        globals()[f"step_{name}"](*values)
+
+
+def step_print(line: str) -> None:
+    print(line, flush=True)
+
+
+def step_stderr(size: int) -> None:
+    for number in range(size // 100):
+        print(f"{number:099}", file=sys.stderr)
+
+
+def step_sleep(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+def step_tree(pids: str, name: str = "") -> None:
+    """A child that starts a grandchild in its own session, both deaf to SIGTERM; their pids go to a file."""
+    deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+    grandchild = f"[{sys.executable!r}, '-c', {deaf + 'time.sleep(600)'!r}, {name!r}]"
+    middle = (
+        f"{deaf}import os, subprocess; child = subprocess.Popen({grandchild}, start_new_session=True); "
+        f"open({pids + '.tmp'!r}, 'w').write(f'{{os.getpid()}} {{child.pid}}'); "
+        f"os.rename({pids + '.tmp'!r}, {pids!r}); "
+        "time.sleep(600)"
+    )
+    subprocess.Popen([sys.executable, "-c", middle])
+
+
+def step_exit(code: int) -> None:
+    sys.exit(code)
+
+
+def step_answer(mode: str) -> None:
+    """Serve the port: "ours" as the engine would, "stranger" lists another name, "open" asks nobody for a key."""
+    argv = sys.argv
+    names = argv[argv.index("--served-model-name") + 1 : argv.index("--host")] if mode != "stranger" else ["other"]
+    key = os.environ["VLLM_API_KEY"] if mode == "ours" else None
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            allowed = key is None or self.headers["Authorization"] == f"Bearer {key}"
+            self.send_response(200 if allowed or self.path == "/health" else 401)
+            self.end_headers()
+            if allowed:
+                self.wfile.write(json.dumps({"data": [{"id": name} for name in names]}).encode())
+
+        def do_POST(self) -> None:
+            time.sleep(0.2)
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    ThreadingHTTPServer(("127.0.0.1", int(argv[argv.index("--port") + 1])), Handler).serve_forever()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

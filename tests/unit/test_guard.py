@@ -1,0 +1,154 @@
+"""The guard with real process trees: nothing of a tree outlives its window, whatever dies first."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from workbench import guard
+
+SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
+# A child with a grandchild in its own session that is deaf to SIGTERM; both pids are printed.
+TREE = [
+    sys.executable, "-c",
+    "import subprocess, sys, os, time\n"
+    "deaf = 'import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); '\n"
+    "deaf += 'time.sleep(600)'\n"
+    "child = subprocess.Popen([sys.executable, '-c', deaf], start_new_session=True, stdout=subprocess.PIPE)\n"
+    "child.stdout.readline()\n"
+    "print(os.getpid(), child.pid, flush=True)\n"
+    "time.sleep(600)",
+]  # fmt: skip
+
+
+@pytest.fixture
+def guarded(tmp_path):
+    """Start a command under the guard, with its record in tmp_path."""
+    started = []
+
+    def start(command, grace_s=0.5):
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", guard.__file__, str(grace_s), str(tmp_path / "record.json"), *command],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.stdin.close()
+        process.wait(10)
+        process.stdout.close()
+        process.stderr.close()
+
+
+def alive(pid):
+    return guard.identity(pid) is not None
+
+
+def gone(pids, within_s):
+    end = time.monotonic() + within_s
+    while any(map(alive, pids)):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def tree_of(process):
+    pids = [int(pid) for pid in process.stdout.readline().split()]
+    assert len(pids) == 2 and all(map(alive, pids))
+    return pids
+
+
+@pytest.mark.parametrize(
+    ("ending", "status"), [("sys.exit(0)", 0), ("sys.exit(3)", 3), ("os.kill(os.getpid(), 9)", 137)]
+)
+def test_the_status_is_the_childs(guarded, tmp_path, ending, status):
+    process = guarded([sys.executable, "-c", f"import os, sys; {ending}"])
+    assert process.wait(10) == status
+    assert not (tmp_path / "record.json").exists()
+
+
+def test_a_command_that_does_not_exist_is_named(guarded):
+    process = guarded(["/nowhere/python"])
+    assert process.wait(10) == 127
+    assert "/nowhere/python" in process.stderr.read()
+
+
+def test_a_closed_pipe_ends_the_whole_tree(guarded):
+    process = guarded(TREE)
+    pids = tree_of(process)
+    process.stdin.close()
+    process.wait(5)
+    assert not any(map(alive, pids)), "the guard ended before its tree"
+
+
+def test_sigterm_ends_the_whole_tree(guarded):
+    process = guarded(TREE)
+    pids = tree_of(process)
+    process.terminate()
+    process.wait(5)
+    assert not any(map(alive, pids))
+
+
+def test_a_grandchild_whose_parent_was_killed_is_ended_too(guarded):
+    process = guarded(TREE)
+    pids = tree_of(process)
+    os.kill(pids[0], signal.SIGKILL)  # the head: the guard now cleans up by itself
+    assert process.wait(5) == 137
+    assert gone(pids, 0)
+
+
+def test_killing_the_guard_kills_its_child(guarded):
+    process = guarded([sys.executable, "-c", "import os, time; print(os.getpid(), flush=True); time.sleep(600)"])
+    pid = int(process.stdout.readline())
+    process.kill()
+    assert gone([pid], 2)
+
+
+def test_the_child_may_end_by_itself_within_the_grace(guarded, tmp_path):
+    mark = tmp_path / "cleaned"
+    code = (
+        "import signal, sys, time, pathlib\n"
+        f"def end(*_): time.sleep(0.5); pathlib.Path({str(mark)!r}).touch(); sys.exit(0)\n"
+        "signal.signal(signal.SIGTERM, end)\n"
+        "print(1, flush=True)\ntime.sleep(600)"
+    )
+    process = guarded([sys.executable, "-c", code], grace_s=5)
+    process.stdout.readline()
+    process.stdin.close()
+    process.wait(5)
+    assert mark.exists()
+
+
+def test_the_record_names_the_tree_while_it_lives(guarded, tmp_path):
+    process = guarded(TREE)
+    pids = tree_of(process)
+    record = tmp_path / "record.json"
+    end = time.monotonic() + 3
+    while time.monotonic() < end:
+        content = json.loads(record.read_text()) if record.exists() else {"processes": []}
+        if [each[0] for each in content["processes"]] == pids:
+            break
+        time.sleep(0.05)
+    assert [each[0] for each in content["processes"]] == pids
+    assert content["guard"][:2] == guard.identity(process.pid)[:2]
+    assert content["processes"][1][1] == guard.identity(pids[1])[1]
+    process.stdin.close()
+    process.wait(5)
+    assert not record.exists()
+
+
+def test_children_are_the_same_both_ways():
+    child = subprocess.Popen(SLEEP)
+    try:
+        assert child.pid in guard.children(os.getpid())
+        assert sorted(guard.children(os.getpid())) == sorted(guard._children_by_parent(os.getpid()))
+    finally:
+        child.kill()
+        child.wait()
