@@ -42,7 +42,6 @@ class QuantRun:
     started_s: float | None = None
     ended_s: float | None = None
     _stage_started_s: float | None = None
-    _counts_steps: bool = False
 
     def apply(self, event: Event) -> None:
         """Fold one event in; kinds of other jobs are passed over."""
@@ -53,16 +52,14 @@ class QuantRun:
             case Stage(name, total):
                 self.stage, self.total, self.done = name, total, 0
                 self.working = None
-                self._stage_started_s, self._counts_steps = now, False
+                self._stage_started_s = now
             case Advanced(done):
-                self.done, self._counts_steps = done, True
+                self.done = done
             case ModuleStarted(name, block):
                 self.working, self.block = name, block
             case ModuleDone():
                 self.modules[event.name] = event
                 self.working = None
-                if not self._counts_steps:  # a stage whose steps are its layers need not say so twice
-                    self.done = min(self.done + 1, self.total or self.done + 1)
             case Note():
                 self.notes.append(event)
             case QualityMeasured():

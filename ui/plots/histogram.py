@@ -14,6 +14,8 @@ from ui.widgets.label import label
 from workbench import figures
 from workbench.words import say
 
+AXIS_WIDTH = 72  # "100,000" and the title beside it
+
 
 @dataclass(frozen=True, slots=True)
 class Counts:
@@ -68,6 +70,7 @@ class HistogramPlot(QWidget):
         self.plot.setMinimumHeight(120)
         item = self.plot.getPlotItem()
         item.getAxis("bottom").enableAutoSIPrefix(False)
+        self._count_axis.setWidth(AXIS_WIDTH)
         self._before = item.plot(stepMode="center", fillLevel=0)
         self._after = item.plot(stepMode="center")
         self._levels = item.plot(connect="pairs")
@@ -111,7 +114,7 @@ class HistogramPlot(QWidget):
         top = float(np.log10(1 + max(before.max(), after.max() if after.size else 0)))
         self._set_levels(counts.levels, top)
         self.plot.setXRange(low, high, padding=0.02)
-        self.plot.setYRange(-0.1 * top, top * 1.04, padding=0)
+        self.plot.setYRange((-0.1 if len(counts.levels) else -0.02) * top, top * 1.04, padding=0)
         self._speak()
 
     @property

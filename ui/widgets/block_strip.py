@@ -6,7 +6,17 @@ from itertools import pairwise
 from typing import Literal
 
 from PySide6.QtCore import QEvent, QPoint, QRect, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QFontMetrics, QHelpEvent, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen
+from PySide6.QtGui import (
+    QColor,
+    QFontMetrics,
+    QHelpEvent,
+    QKeyEvent,
+    QMouseEvent,
+    QPainter,
+    QPaintEvent,
+    QPen,
+    QResizeEvent,
+)
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from ui import language, theme
@@ -19,8 +29,8 @@ GUTTER = 34
 GAP = 2
 GROUP_GAP = 12
 MARGIN = 4
-CELL_HEIGHT = (13, 24)
-CELL_WIDTH = (14, 58)
+CELL_HEIGHT = (15, 34)
+CELL_WIDTH = (14, 72)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,36 +70,44 @@ class BlockStrip(QWidget):
         self._places: dict[str, tuple[int, int]] = {}
         self._columns: list[str] = []
         self._blocks: list[int] = []
+        self._cell = QSize(*CELL_WIDTH)
+        self._lefts: list[int] = []
         self._at: tuple[int, int] | None = None
         self._pin: tuple[int, int] | None = None
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
-        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.MinimumExpanding)
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Expanding)
         language.bind(self.setAccessibleName, "Blocks and modules")
         theme.changed.connect(self.update)
 
     # -- what it shows
 
-    def show_cells(self, cells: Iterable[Cell]) -> None:
-        """Show these cells; only what changed is painted again, and the chosen cell stays chosen."""
+    def set_cells(self, cells: Iterable[Cell]) -> None:
+        """Show these cells and no others; the chosen cell stays chosen where it still exists."""
         cells = list(cells)
-        if (scale := ErrorScale.holding(cell.db for cell in cells if cell.db is not None)) != self._scale:
-            self._scale = scale
-            self.rescaled.emit()
-            self.update()
-        columns = list(dict.fromkeys(cell.column for cell in cells))
-        blocks = sorted({cell.block for cell in cells})
-        if columns != self._columns or blocks != self._blocks:
-            self._start_over(columns, blocks)
+        chosen = self.chosen_name
+        self._columns = list(dict.fromkeys(cell.column for cell in cells))
+        self._blocks = sorted({cell.block for cell in cells})
         column_of = {column: index for index, column in enumerate(self._columns)}
         row_of = {block: index for index, block in enumerate(self._blocks)}
-        for cell in cells:
-            place = (row_of[cell.block], column_of[cell.column])
-            if self._cells.get(place) != cell:
-                self._cells[place] = cell
-                self._places[cell.name] = place
-                self.update(self._rect(place))
-                if place == self._at:
-                    self.setAccessibleDescription(cell.words)
+        self._places = {cell.name: (row_of[cell.block], column_of[cell.column]) for cell in cells}
+        self._cells = {self._places[cell.name]: cell for cell in cells}
+        self._at, self._pin = self._places.get(chosen), None
+        self._describe()
+        self._rescale()
+        self._lay_out()
+        self.updateGeometry()
+        self.update()
+
+    def put(self, cells: Iterable[Cell]) -> None:
+        """Show a new state of cells that are there; only what changed is painted again."""
+        changed = [cell for cell in cells if self._cells.get(self._places[cell.name]) != cell]
+        for cell in changed:
+            place = self._places[cell.name]
+            self._cells[place] = cell
+            self.update(self._rect(place))
+        if changed:
+            self._describe()
+            self._rescale()
 
     def choose(self, name: str, tell: bool = False) -> None:
         """Mark the cell of `name` as the chosen one; `tell` also says so to those who listen."""
@@ -119,45 +137,65 @@ class BlockStrip(QWidget):
     # -- geometry
 
     def sizeHint(self) -> QSize:
-        return QSize(self._left(len(self._columns), 44), HEAD + len(self._blocks) * 20 + MARGIN)
+        return QSize(self._width(44), HEAD + len(self._blocks) * 20 + MARGIN)
 
     def minimumSizeHint(self) -> QSize:
-        width = self._left(len(self._columns), CELL_WIDTH[0])
-        return QSize(width, HEAD + len(self._blocks) * CELL_HEIGHT[0] + MARGIN)
+        return QSize(self._width(CELL_WIDTH[0]), HEAD + len(self._blocks) * CELL_HEIGHT[0] + MARGIN)
 
-    def _groups_before(self, column: int) -> int:
-        """How many changes of the parent module (attention, MLP) lie left of a column."""
-        parents = [name.rpartition(".")[0] for name in self._columns[: column + 1]]
-        return sum(one != other for one, other in pairwise(parents))
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        self._lay_out()
+        super().resizeEvent(event)
 
-    def _left(self, column: int, width: int) -> int:
-        return GUTTER + column * width + self._groups_before(column) * GROUP_GAP
+    def _width(self, cell_width: int) -> int:
+        return GUTTER + MARGIN + self._steps() * GROUP_GAP + len(self._columns) * cell_width
 
-    def _cell_size(self) -> tuple[int, int]:
+    def _steps(self) -> int:
+        """How many changes of the parent module (attention, MLP) lie between the columns."""
+        return sum(one != other for one, other in pairwise(name.rpartition(".")[0] for name in self._columns))
+
+    def _lay_out(self) -> None:
+        """Cell sizes and the left edge of each column, once for a size of the widget."""
         columns, rows = max(len(self._columns), 1), max(len(self._blocks), 1)
-        gaps = self._groups_before(columns - 1) * GROUP_GAP if self._columns else 0
-        width = (self.width() - GUTTER - MARGIN - gaps) // columns
+        width = (self.width() - self._width(0)) // columns
         height = (self.height() - HEAD - MARGIN) // rows
-        return min(max(width, CELL_WIDTH[0]), CELL_WIDTH[1]), min(max(height, CELL_HEIGHT[0]), CELL_HEIGHT[1])
+        self._cell = QSize(
+            min(max(width, CELL_WIDTH[0]), CELL_WIDTH[1]), min(max(height, CELL_HEIGHT[0]), CELL_HEIGHT[1])
+        )
+        self._lefts, left = [], GUTTER
+        for index, name in enumerate(self._columns):
+            if index and name.rpartition(".")[0] != self._columns[index - 1].rpartition(".")[0]:
+                left += GROUP_GAP
+            self._lefts.append(left)
+            left += self._cell.width()
 
     def _rect(self, place: tuple[int, int]) -> QRect:
         row, column = place
-        width, height = self._cell_size()
-        return QRect(self._left(column, width), HEAD + row * height, width, height)
+        return QRect(QPoint(self._lefts[column], HEAD + row * self._cell.height()), self._cell)
+
+    def _rows_in(self, rect: QRect) -> range:
+        """The rows that a part of the widget shows."""
+        first = (rect.top() - HEAD - 2) // self._cell.height()
+        last = (rect.bottom() - HEAD + 2) // self._cell.height()
+        return range(max(first, 0), min(last + 1, len(self._blocks)))
 
     def _place_at(self, point: QPoint) -> tuple[int, int] | None:
-        return next((place for place in self._cells if self._rect(place).contains(point)), None)
+        for row in self._rows_in(QRect(point, QSize(1, 1))):
+            for column in range(len(self._columns)):
+                if (row, column) in self._cells and self._rect((row, column)).contains(point):
+                    return row, column
+        return None
 
     # -- choosing
 
-    def _start_over(self, columns: list[str], blocks: list[int]) -> None:
-        self._columns, self._blocks = columns, blocks
-        self._cells.clear()
-        self._places.clear()
-        self._at = self._pin = None
-        self.setAccessibleDescription("")
-        self.updateGeometry()
-        self.update()
+    def _describe(self) -> None:
+        self.setAccessibleDescription(self._cells[self._at].words if self._at is not None else "")
+
+    def _rescale(self) -> None:
+        scale = ErrorScale.holding(cell.db for cell in self._cells.values() if cell.db is not None)
+        if scale != self._scale:
+            self._scale = scale
+            self.rescaled.emit()
+            self.update()
 
     def _move(self, place: tuple[int, int], tell: bool) -> None:
         if place not in self._cells:
@@ -166,7 +204,7 @@ class BlockStrip(QWidget):
             if changed is not None:
                 self.update(self._rect(changed).adjusted(-2, -2, 2, 2))
         self._at = place
-        self.setAccessibleDescription(self._cells[place].words)
+        self._describe()
         if tell:
             self.chosen.emit(self._cells[place].name)
 
@@ -235,21 +273,18 @@ class BlockStrip(QWidget):
         painter, worn = QPainter(self), theme.tokens()
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         small = self.font()
-        small.setPixelSize(11)
+        small.setPixelSize(11 if self._cell.height() >= 16 else 10)
         painter.setFont(small)
-        region = event.region()
-        if region.intersects(QRect(0, 0, self.width(), HEAD)):
+        rect = event.rect()
+        if rect.top() < HEAD:
             self._paint_heads(painter, worn)
-        for row, block in enumerate(self._blocks):
-            rect = self._rect((row, 0))
-            if region.intersects(QRect(0, rect.y(), GUTTER, rect.height())):
-                painter.setPen(QColor(worn.muted))
-                where = QRect(0, rect.y(), GUTTER - 8, rect.height())
-                painter.drawText(where, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, str(block))
-        for place, cell in self._cells.items():
-            rect = self._rect(place)
-            if region.intersects(rect.adjusted(-2, -2, 2, 2)):
-                self._paint_cell(painter, rect.adjusted(GAP // 2, GAP // 2, -GAP // 2, -GAP // 2), cell, worn)
+        for row in self._rows_in(rect):
+            painter.setPen(QColor(worn.muted))
+            where = QRect(0, HEAD + row * self._cell.height(), GUTTER - 8, self._cell.height())
+            painter.drawText(where, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, str(self._blocks[row]))
+            for column in range(len(self._columns)):
+                if cell := self._cells.get((row, column)):
+                    self._paint_cell(painter, self._rect((row, column)), cell, worn)
         for place, style in ((self._pin, Qt.PenStyle.DashLine), (self._at, Qt.PenStyle.SolidLine)):
             if place is not None:
                 painter.setPen(QPen(QColor(worn.accent), 2 if self.hasFocus() or place == self._pin else 1.5, style))
@@ -265,7 +300,8 @@ class BlockStrip(QWidget):
             head = metrics.elidedText(head, Qt.TextElideMode.ElideRight, rect.width())
             painter.drawText(QRect(rect.x(), 0, rect.width(), HEAD), Qt.AlignmentFlag.AlignCenter, head)
 
-    def _paint_cell(self, painter: QPainter, rect: QRect, cell: Cell, worn: theme.Tokens) -> None:
+    def _paint_cell(self, painter: QPainter, place: QRect, cell: Cell, worn: theme.Tokens) -> None:
+        rect = place.adjusted(GAP // 2, GAP // 2, -GAP // 2, -GAP // 2)
         ink, text = worn.muted, cell.label
         painter.setBrush(Qt.BrushStyle.NoBrush)
         if cell.state == "done" and cell.db is not None:

@@ -1,0 +1,90 @@
+"""A plan and a run as the cells of the strip."""
+
+from collections.abc import Iterable
+from typing import Literal
+
+from ui.widgets.block_strip import Cell
+from ui.widgets.module_details import layer_in_block
+from ui.widgets.scheme import mark, scheme
+from workbench import figures
+from workbench.events import ModuleDone
+from workbench.plan import Plan, Planned
+from workbench.quant_run import QuantRun
+from workbench.words import say
+
+State = Literal["planned", "conflict", "working", "done", "kept"]
+
+
+class Cells:
+    """Cells of one plan: all of them once, then those that a run has changed since."""
+
+    def __init__(self, plan: Plan | None, run: QuantRun | None):
+        self._planned = {planned.linear.name: planned for planned in plan.linears} if plan else {}
+        self._conflicts = {name for conflict in (plan.conflicts if plan else ()) for name in conflict.modules}
+        self._drawn = 0
+        self._working: str | None = None
+        self._run = run
+
+    def all(self) -> list[Cell]:
+        """Every cell, the plan's or, where the original is gone, those of the run's results."""
+        done = self._run.modules if self._run else {}
+        self._drawn, self._working = len(done), self._run.working if self._run else None
+        if self._planned:
+            return [self._cell(planned.linear.name) for planned in self._planned.values()]
+        return [_done_cell(event) for event in done.values()]
+
+    def changed(self) -> Iterable[Cell]:
+        """The cells whose state moved since the last call."""
+        if self._run is None:
+            return
+        names = list(self._run.modules)[self._drawn :]
+        names += [name for name in (self._working, self._run.working) if name and name not in names]
+        self._drawn, self._working = len(self._run.modules), self._run.working
+        for name in names:
+            if name in self._planned:
+                yield self._cell(name)
+
+    def _cell(self, name: str) -> Cell:
+        if self._run and (done := self._run.modules.get(name)):
+            return _done_cell(done)
+        return _waiting_cell(self._planned[name], self._state(name))
+
+    def _state(self, name: str) -> State:
+        if self._run and self._run.working == name:
+            return "working"
+        if name in self._conflicts:
+            return "conflict"
+        return "kept" if self._planned[name].choice.kept else "planned"
+
+
+def _waiting_cell(planned: Planned, state: State) -> Cell:
+    linear, choice = planned.linear, planned.choice
+    told = {
+        "working": say("in work"),
+        "conflict": say("in conflict"),
+        "kept": "",
+        "planned": say("not quantized yet"),
+    }[state]
+    column = layer_in_block(linear.name, linear.block)
+    parts = (
+        say("block {block}", block=linear.block),
+        column,
+        scheme(choice.method, choice.bits, choice.group_size, choice.symmetric),
+        told,
+    )
+    words = " · ".join(part for part in parts if part)
+    return Cell(linear.name, linear.block, column, state, mark(choice.method, choice.bits), words)
+
+
+def _done_cell(done: ModuleDone) -> Cell:
+    column = layer_in_block(done.name, done.block)
+    words = " · ".join(
+        (
+            say("block {block}", block=done.block),
+            column,
+            scheme(done.method, done.bits, done.group_size, done.symmetric),
+            say("output error {error}, SQNR {sqnr}", error=figures.number(done.output_error),
+                sqnr=figures.decibel(done.sqnr_db)),
+        )
+    )  # fmt: skip
+    return Cell(done.name, done.block, column, "done", mark(done.method, done.bits), words, done.sqnr_db)

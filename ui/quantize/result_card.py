@@ -1,0 +1,102 @@
+"""What came out of a run: sizes and quality beside the original and plain rounding, and where to go with it."""
+
+from pathlib import Path
+
+from PySide6.QtCore import Qt, QUrl, Signal
+from PySide6.QtGui import QDesktopServices
+from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QLabel
+
+from ui import language
+from ui.widgets import Card, button, label
+from ui.widgets.label import restyle
+from workbench import figures
+from workbench.plan import Plan
+from workbench.quant_run import QuantRun
+from workbench.words import Sentence
+
+HEADS = ("", "size", "KL, nats per token", "perplexity", "same top token")
+
+
+class ResultCard(Card):
+    """`serve_wanted(original, result)` takes both folders on."""
+
+    serve_wanted = Signal(object, object)
+
+    def __init__(self):
+        super().__init__()
+        self._original: Path | None = None
+        self._result: Path | None = None
+        self.heading = label(role="section")
+        self.place = label(role="muted")
+        self.place.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self._grid = QGridLayout()
+        self._grid.setHorizontalSpacing(24)
+        self._grid.setVerticalSpacing(4)
+        for column, head in enumerate(HEADS):
+            if head:
+                self._grid.addWidget(label(head, "caption"), 0, column, Qt.AlignmentFlag.AlignRight)
+        self.rows = [self._row(row) for row in (1, 2, 3)]
+        self.serve = button("Serve both", self._serve, kind="primary", icon="play-line")
+        self.open = button("Open folder", self._open, icon="folder-open-line")
+        top = QHBoxLayout()
+        top.setSpacing(12)
+        top.addWidget(self.heading)
+        top.addWidget(self.place, 1)
+        top.addWidget(self.open)
+        top.addWidget(self.serve)
+        table = QHBoxLayout()
+        table.addLayout(self._grid)
+        table.addStretch(1)
+        self.body.addLayout(top)
+        self.body.addLayout(table)
+
+    def show_run(self, run: QuantRun, plan: Plan | None, original: Path | None) -> None:
+        """Show a run that is done."""
+        self._original, self._result = original, Path(run.path)
+        language.bind(self.heading.setText, "Done and verified")
+        self.place.setText(run.path)
+        own = next((found for found in run.quality if found.name == self._result.name), None)
+        plain = next((found for found in run.quality if found is not own), None)
+        before = figures.bytes_of(plan.model.weight_bytes if plan else None)
+        perplexity = figures.number(own.original_perplexity if own else None)
+        self._fill(0, Sentence("Original"), "original", before, figures.DASH, perplexity, figures.DASH)
+        after = figures.bytes_of(run.size or None)
+        for row, found, words, tone, size in (
+            (1, own, Sentence("Quantized"), "quantized", after),
+            (2, plain, Sentence("Plain rounding"), "muted", figures.DASH),
+        ):
+            self._fill(
+                row, words, tone, size, figures.number(found.kl if found else None),
+                figures.number(found.perplexity if found else None),
+                figures.percent(found.top1_agreement if found else None, 1),
+            )  # fmt: skip
+        for cell in self.rows[2]:
+            cell.setVisible(plain is not None)
+        self.serve.setEnabled(original is not None and self._result.is_dir())
+        self.open.setEnabled(self._result.is_dir())
+
+    def texts(self) -> list[list[str]]:
+        """The table as it reads."""
+        return [[cell.text() for cell in row] for row in self.rows]
+
+    def _row(self, row: int) -> list[QLabel]:
+        cells = [label() for _ in HEADS]
+        for column, cell in enumerate(cells):
+            side = Qt.AlignmentFlag.AlignRight if column else Qt.AlignmentFlag.AlignLeft
+            self._grid.addWidget(cell, row, column, side)
+        return cells
+
+    def _fill(self, row: int, words: Sentence, tone: str, *values: str) -> None:
+        cells = self.rows[row]
+        language.show(cells[0].setText, words)
+        restyle(cells[0], "tone", tone)
+        for cell, value in zip(cells[1:], values, strict=True):
+            cell.setText(value)
+
+    def _serve(self) -> None:
+        if self._original and self._result:
+            self.serve_wanted.emit(self._original, self._result)
+
+    def _open(self) -> None:
+        if self._result:
+            QDesktopServices.openUrl(QUrl.fromLocalFile(str(self._result)))

@@ -1,0 +1,113 @@
+"""What a run needs besides the recipe's choices: calibration text, measuring, and where the result goes."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QCheckBox, QFileDialog, QFrame, QHBoxLayout, QLineEdit, QSpinBox
+
+from ui import language
+from ui.widgets import button, label
+from workbench.recipe import Recipe
+
+
+class SetupBar(QFrame):
+    """Signals:
+    recipe_changed(recipe): another calibration
+    output_changed(path): another place for the result
+    """
+
+    recipe_changed = Signal(object)
+    output_changed = Signal(object)
+
+    def __init__(self):
+        super().__init__()
+        self.setObjectName("card")
+        self._recipe: Recipe | None = None
+        self.samples = self._spin("Calibration samples", 1, 4096)
+        self.length = self._spin("Tokens in a sample", 8, 32768)
+        self.text = button("Built-in text", self._choose_text, icon="file-text-line")
+        language.bind(self.text.setToolTip, "Choose a text file of your own for the calibration")
+        self.no_text = button("Use the built-in text", self._drop_text, kind="quiet", icon="close-line", only_icon=True)
+        self.measure = QCheckBox()
+        self.measure.setChecked(True)
+        language.bind(self.measure.setText, "Measure quality afterwards")
+        language.bind(
+            self.measure.setToolTip, "KL divergence and perplexity on held text, with plain rounding beside it"
+        )
+        self.output = QLineEdit()
+        language.bind(self.output.setAccessibleName, "Folder of the result")
+        self.output.editingFinished.connect(self._on_edited)
+        folder = button("Choose the folder", self._choose_folder, icon="folder-open-line", only_icon=True)
+        row = QHBoxLayout(self)
+        row.setContentsMargins(16, 8, 12, 8)
+        row.setSpacing(8)
+        row.addWidget(label("Calibration", "caption"))
+        row.addWidget(self.samples)
+        row.addWidget(label("×", "muted"))
+        row.addWidget(self.length)
+        row.addWidget(label("tokens of", "muted"))
+        row.addWidget(self.text)
+        row.addWidget(self.no_text)
+        row.addSpacing(8)
+        row.addWidget(self.measure)
+        row.addSpacing(8)
+        row.addWidget(label("Result", "caption"))
+        row.addWidget(self.output, 1)
+        row.addWidget(folder)
+
+    def show_setup(self, recipe: Recipe, output: Path) -> None:
+        self._recipe = recipe
+        for spin, value in ((self.samples, recipe.samples), (self.length, recipe.length)):
+            spin.blockSignals(True)
+            spin.setValue(value)
+            spin.blockSignals(False)
+        if recipe.calibration_file:
+            language.show(self.text.setText, Path(recipe.calibration_file).name)
+        else:
+            language.bind(self.text.setText, "Built-in text")
+        self.no_text.setVisible(bool(recipe.calibration_file))
+        if self.output.text() != str(output):
+            self.output.setText(str(output))
+            self.output.setCursorPosition(len(str(output)))
+        self.output.setToolTip(str(output))
+
+    def _spin(self, title: str, least: int, most: int) -> QSpinBox:
+        spin = QSpinBox()
+        spin.setRange(least, most)
+        spin.setKeyboardTracking(False)
+        spin.setMinimumWidth(72)
+        language.bind(spin.setAccessibleName, title)
+        spin.valueChanged.connect(self._on_counts)
+        return spin
+
+    def _on_counts(self) -> None:
+        if self._recipe:
+            self.recipe_changed.emit(replace(self._recipe, samples=self.samples.value(), length=self.length.value()))
+
+    def _on_edited(self) -> None:
+        if text := self.output.text().strip():
+            self.output_changed.emit(Path(text).expanduser())
+
+    def _choose_text(self) -> None:
+        dialog = QFileDialog(self)
+        dialog.setFileMode(QFileDialog.FileMode.ExistingFile)
+        dialog.fileSelected.connect(self._on_text)
+        dialog.open()
+
+    def _on_text(self, path: str) -> None:
+        if self._recipe:
+            self.recipe_changed.emit(replace(self._recipe, calibration_file=path))
+
+    def _drop_text(self) -> None:
+        if self._recipe:
+            self.recipe_changed.emit(replace(self._recipe, calibration_file=None))
+
+    def _choose_folder(self) -> None:
+        dialog = QFileDialog(self, directory=str(Path(self.output.text()).parent))
+        dialog.setFileMode(QFileDialog.FileMode.Directory)
+        dialog.setOption(QFileDialog.Option.ShowDirsOnly)
+        dialog.fileSelected.connect(
+            lambda parent: self.output_changed.emit(Path(parent) / Path(self.output.text()).name)
+        )
+        dialog.open()

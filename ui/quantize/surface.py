@@ -1,0 +1,126 @@
+"""Where the parts of the Quantize page stand, and which of them the work's state shows."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QScrollArea, QSplitter, QStackedWidget, QVBoxLayout, QWidget
+
+from ui import language
+from ui.quantize.conflict_list import ConflictList
+from ui.quantize.details_pair import DetailsPair
+from ui.quantize.looks import Looks
+from ui.quantize.notes import NoteList
+from ui.quantize.progress_line import ProgressLine
+from ui.quantize.recipe_box import RecipeBox
+from ui.quantize.result_card import ResultCard
+from ui.quantize.setup_bar import SetupBar
+from ui.widgets import Card, EmptyState, FailureCard, button, label
+from ui.widgets.block_strip import BlockStrip, Cell
+from ui.widgets.error_scale import ErrorLegend
+from workbench import figures
+from workbench.draft import Draft
+from workbench.quant_run import QuantRun
+
+STRIP_WIDTH = 412  # seven columns with room for "GPTQ 4"
+
+
+class Surface(QStackedWidget):
+    """Either the empty state or the work. `recipes` and `summary` belong into the page's title line."""
+
+    models_wanted = Signal()
+
+    def __init__(self, looks: Looks):
+        super().__init__()
+        self.recipes = RecipeBox()
+        self.summary = label(role="muted")
+        self.conflicts = ConflictList()
+        self.strip = BlockStrip()
+        self.legend = ErrorLegend()
+        self.details = DetailsPair(looks)
+        self.setup = SetupBar()
+        self.progress = ProgressLine()
+        self.notes = NoteList()
+        self.again = button("Try again", kind="primary", icon="refresh-line")
+        self.failure = FailureCard(self.again)
+        self.result = ResultCard()
+        self.strip.rescaled.connect(lambda: self.legend.show_scale(self.strip.scale))
+        go = button("Go to Models", self.models_wanted.emit, kind="primary", icon="stack-line")
+        self.addWidget(
+            EmptyState("scissors-cut-line", "Nothing to quantize yet", "Pick a model in Models, then Quantize.", go)
+        )
+        self.addWidget(self._work())
+
+    def show_draft(self, draft: Draft, run: QuantRun | None, running: bool, cells: Sequence[Cell]) -> None:
+        """Show the plan's side: recipe, conflicts, cells, setup."""
+        shown, done = draft.plan is not None or run is not None, bool(run and run.path)
+        self.setCurrentIndex(int(shown))
+        self.recipes.setVisible(shown)
+        self.recipes.setEnabled(draft.model is not None and not running)
+        self.summary.setVisible(draft.plan is not None)
+        self.recipes.show_recipe(draft.recipe)
+        self.conflicts.show_plan(None if running or done else draft.plan)
+        self.strip.set_cells(cells)
+        if draft.plan and draft.output:
+            self.setup.show_setup(draft.recipe, draft.output)
+            if draft.plan.average_bits is None:
+                language.bind(self.summary.setText, "nothing quantized")
+            else:
+                language.bind(
+                    self.summary.setText, "{bits} bits avg · {size}",
+                    bits=figures.number(draft.plan.average_bits, 2), size=figures.bytes_of(draft.plan.predicted_bytes),
+                )  # fmt: skip
+
+    def show_below(self, draft: Draft, run: QuantRun | None, running: bool, ending: bool, folder: Path | None) -> None:
+        """Show the run's side: its progress, its end, what it had to tell."""
+        done, failed = bool(run and run.path and not running), bool(run and run.error and not running)
+        self.progress.setVisible(running)
+        self.setup.setVisible(draft.plan is not None and not running and not done)
+        self.result.setVisible(done)
+        if running and run:
+            self.progress.show_run(run, draft.model.layers if draft.model else None, ending)
+        if done and run:
+            self.result.show_run(run, draft.plan, draft.model.folder if draft.model else None)
+        if failed and run and run.error:
+            if self.failure.isHidden():
+                self.failure.show_failure(run.error, _log(folder))
+            self.again.setEnabled(draft.plan is not None and not draft.plan.blocks)
+        else:
+            self.failure.hide()
+        self.notes.show_run(run, cancelled=bool(run and run.cancelled and not running))
+
+    def _work(self) -> QWidget:
+        left = Card()
+        left.body.addWidget(self.legend)
+        scroll = QScrollArea()
+        scroll.setWidgetResizable(True)
+        scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        scroll.setWidget(self.strip)
+        scroll.viewport().setAutoFillBackground(False)
+        self.strip.setAutoFillBackground(False)
+        left.body.addWidget(scroll, 1)
+        split = QSplitter(Qt.Orientation.Horizontal)
+        split.setChildrenCollapsible(False)
+        split.addWidget(left)
+        split.addWidget(self.details)
+        split.setStretchFactor(1, 1)
+        split.setSizes([STRIP_WIDTH, 800])
+        work = QWidget()
+        column = QVBoxLayout(work)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(12)
+        column.addWidget(self.conflicts)
+        column.addWidget(self.failure)
+        column.addWidget(split, 1)
+        column.addWidget(self.notes)
+        column.addWidget(self.result)
+        column.addWidget(self.setup)
+        column.addWidget(self.progress)
+        return work
+
+
+def _log(folder: Path | None) -> str:
+    try:
+        return (folder / "worker.log").read_text(encoding="utf-8", errors="replace")[-20_000:] if folder else ""
+    except OSError:
+        return ""

@@ -1,0 +1,162 @@
+"""One linear layer: its weights before and after, what the quantization did to it, and the choice behind it."""
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QStackedWidget, QVBoxLayout, QWidget
+
+from ui import language
+from ui.plots.histogram import Counts, HistogramPlot
+from ui.widgets.button import button
+from ui.widgets.card import Card
+from ui.widgets.choice_form import ChoiceForm
+from ui.widgets.figure import Figure
+from ui.widgets.label import label
+from ui.widgets.scheme import scheme
+from workbench import figures
+from workbench.events import Histogram, ModuleDone
+from workbench.plan import Planned
+from workbench.words import Sentence, say
+
+WIDEST = 960  # figures and form spread no further; the picture takes the rest
+
+
+class ModuleDetails(Card):
+    """Shows what is known of one layer: the plan alone, its histogram before any run, or its result.
+
+    Signals:
+        choice_changed(name, choice, everywhere): the user wants this layer (or its like in all blocks) otherwise
+        closed: the second card is not wanted any more
+        look_wanted(name): its weights shall be read for a histogram
+    """
+
+    choice_changed = Signal(str, object, bool)
+    closed = Signal()
+    look_wanted = Signal(str)
+
+    def __init__(self, *, closable: bool = False):
+        super().__init__()
+        self.name = ""
+        self.heading = label(role="section")
+        self.heading.setMinimumWidth(0)
+        head = QHBoxLayout()
+        head.addWidget(self.heading, 1)
+        if closable:
+            head.addWidget(button("Unpin", self.closed.emit, kind="quiet", icon="close-line", only_icon=True))
+        self.plot = HistogramPlot()
+        self.waiting = label(role="muted", wrap=True)
+        self.waiting.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.look = button("Look at the weights", lambda: self.look_wanted.emit(self.name), icon="bar-chart-2-line")
+        self._picture = QStackedWidget()
+        self._picture.addWidget(self.plot)
+        self._picture.addWidget(self._placeholder())
+        self.figures = {
+            "error": Figure("error, plain → ours"),
+            "sqnr": Figure("output SQNR"),
+            "clipped": Figure("clipped"),
+            "outliers": Figure("outliers"),
+            "kurtosis": Figure("kurtosis"),
+            "scale": Figure("AWQ scale"),
+            "damping": Figure("damping"),
+            "size": Figure("packed size"),
+        }
+        figures_area = QWidget()
+        grid = QGridLayout(figures_area)
+        grid.setContentsMargins(0, 0, 0, 0)
+        grid.setHorizontalSpacing(16)
+        grid.setVerticalSpacing(8)
+        for place, figure in enumerate(self.figures.values()):
+            grid.addWidget(figure, *divmod(place, 4))
+            grid.setColumnStretch(place % 4, 3 if place % 4 == 0 else 2)
+        self.fallback = label(role="muted", wrap=True)
+        self.form = ChoiceForm()
+        for part in (figures_area, self.form):
+            part.setMaximumWidth(WIDEST)
+        self.form.changed.connect(lambda choice, everywhere: self.choice_changed.emit(self.name, choice, everywhere))
+        self.body.addLayout(head)
+        self.body.addWidget(self._picture, 1)
+        self.body.addWidget(figures_area)
+        self.body.addWidget(self.fallback)
+        self.body.addWidget(self.form)
+
+    def show_layer(
+        self,
+        planned: Planned | None,
+        name: str,
+        looked: Histogram | None = None,
+        done: ModuleDone | None = None,
+        waiting: Sentence | None = None,
+        can_look: bool = False,
+        siblings: tuple[str, ...] = (),
+    ) -> None:
+        """Show one layer. `waiting` stands in place of a histogram that is not there, with a button where `can_look`."""
+        self.name = name
+        self._show_heading(planned, done)
+        if done is not None:
+            self.plot.show_counts(Counts(done.low, done.high, done.before, done.after, done.levels, done.not_finite))
+        elif looked is not None:
+            self.plot.show_counts(Counts(looked.low, looked.high, looked.counts, not_finite=looked.not_finite))
+        else:
+            self.plot.show_counts(None)
+        language.show(self.waiting.setText, waiting or "")
+        self.waiting.setVisible(waiting is not None)
+        self.look.setVisible(can_look)
+        self._picture.setCurrentIndex(int(waiting is not None or can_look))
+        self._show_figures(planned, looked, done)
+        self.form.show_choice(planned.choice if planned else None, siblings)
+        self.form.setVisible(planned is not None)
+
+    def _placeholder(self) -> QWidget:
+        empty = QWidget()
+        column = QVBoxLayout(empty)
+        column.addStretch(1)
+        column.addWidget(self.waiting)
+        column.addWidget(self.look, 0, Qt.AlignmentFlag.AlignHCenter)
+        column.addStretch(1)
+        return empty
+
+    def _show_heading(self, planned: Planned | None, done: ModuleDone | None) -> None:
+        parts = []
+        if planned:
+            linear = planned.linear
+            parts += [say("block {block}", block=linear.block), layer_in_block(linear.name, linear.block)]
+        elif done:
+            parts += [say("block {block}", block=done.block), layer_in_block(done.name, done.block)]
+        if done:
+            parts.append(scheme(done.method, done.bits, done.group_size, done.symmetric))
+        elif planned:
+            choice = planned.choice
+            parts.append(scheme(choice.method, choice.bits, choice.group_size, choice.symmetric))
+        text = " · ".join(parts)
+        self.heading.setText(text)
+        self.heading.setToolTip(self.name)
+        self.setAccessibleName(text)
+
+    def _show_figures(self, planned: Planned | None, looked: Histogram | None, done: ModuleDone | None) -> None:
+        seen = done or looked
+        error = (
+            f"{figures.number(done.plain_output_error)} → {figures.number(done.output_error)}" if done else figures.DASH
+        )
+        self.figures["error"].show_value(error)
+        self._show_number("sqnr", done and done.sqnr_db, "dB")
+        self.figures["clipped"].show_value(figures.percent(done.clipped if done else None, 2))
+        self.figures["outliers"].show_value(figures.percent(seen.outliers if seen else None, 2))
+        self._show_number("kurtosis", seen and seen.kurtosis)
+        scaled = done is not None and done.scale_low is not None
+        span = f"{figures.number(done.scale_low, 2)}–{figures.number(done.scale_high, 2)}" if scaled else figures.DASH
+        self.figures["scale"].show_value(span)
+        self.figures["damping"].show_value(figures.percent(done.damping if done else None, 0))
+        self.figures["size"].show_value(*figures.bytes_apart(planned.bytes if planned else None))
+        language.show(
+            self.fallback.setText,
+            Sentence("Plain rounding was used: the chosen method found no stable solution.")
+            if done and done.fallback
+            else "",
+        )
+        self.fallback.setVisible(bool(done and done.fallback))
+
+    def _show_number(self, name: str, value: float | None, unit: str = "") -> None:
+        self.figures[name].show_value(figures.number(value), unit if value is not None else "")
+
+
+def layer_in_block(name: str, block: int) -> str:
+    """The name of a layer without what leads to its block: mlp.gate_proj."""
+    return name.rpartition(f".{block}.")[2]

@@ -1,0 +1,79 @@
+"""A quantization being prepared: the model, the recipe, where the result goes, and the plan that follows."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workbench import plan, recipe
+from workbench.catalog.model import Model
+from workbench.plan import Plan
+from workbench.reach import patterns
+from workbench.recipe import PRESETS, Choice, Recipe
+
+
+@dataclass(slots=True)
+class Draft:
+    """Every change plans anew. `library` is the folder in which results are proposed."""
+
+    library: Path
+    recipe: Recipe = PRESETS["layered"]
+    model: Model | None = None
+    output: Path | None = None
+    plan: Plan | None = None
+    _own_output: bool = False
+
+    def take_model(self, model: Model) -> None:
+        """Begin with another model; the recipe stays, rules for single layers of the old one do not."""
+        if self.model is not None and self.model.folder != model.folder:
+            self.recipe = PRESETS.get(self.recipe.name, self.recipe)
+        self.model, self._own_output = model, False
+        self._make()
+
+    def take_recipe(self, chosen: Recipe) -> None:
+        self.recipe = chosen
+        self._make()
+
+    def take_output(self, path: Path) -> None:
+        self.output, self._own_output = path, True
+        self._make()
+
+    def take_choice(self, name: str, choice: Choice, everywhere: bool) -> None:
+        """Quantize one layer, or its like in all blocks, by `choice`, together with what vLLM fuses with it."""
+        assert self.model is not None
+        self.take_recipe(recipe.with_rules(self.recipe, patterns(self.model.linears, name, everywhere), choice))
+
+    def take_job(self, spec: dict[str, Any], model: Model | None) -> None:
+        """Show a finished job's settings; `model` is None where the original is gone."""
+        self.recipe, self.model = recipe.from_dict(spec["recipe"]), model
+        self.output, self._own_output = Path(spec["output"]), True
+        self.plan = plan.make(model, self.recipe) if model else None
+
+    def spec(self, measure: bool) -> dict[str, Any]:
+        """The job that makes it. `measure` compares it and plain rounding with the original afterwards."""
+        assert self.model is not None and self.output is not None
+        spec = {
+            "model": str(self.model.folder),
+            "output": str(self.output),
+            "recipe": recipe.to_dict(self.recipe),
+            "measure_rtn": measure,
+        }
+        return spec if measure else spec | {"held_tokens": 0}
+
+    def _make(self) -> None:
+        if self.model is None:
+            return
+        if not self._own_output or self.output is None:
+            self.output = proposed(self.library, self.model.name, self.recipe)
+        self.plan = plan.make(self.model, self.recipe, self.output)
+
+
+def proposed(library: Path, model_name: str, chosen: Recipe) -> Path:
+    """A free folder for the result, named after the model, the bits and the recipe."""
+    bits = {choice.bits for choice in chosen.choices if not choice.kept}
+    kind = f"INT{bits.pop()}" if len(bits) == 1 else "mixed"
+    name = f"{model_name}-{kind}-{chosen.name or 'custom'}"
+    number, folder = 1, library / name
+    while folder.exists():
+        number += 1
+        folder = library / f"{name}-{number}"
+    return folder
