@@ -195,7 +195,7 @@ ROWS = _table(
         Sentence("Choose bfloat16 as the computing type."),
     ),
     (
-        r"Found different quantization schemes for the shards of (?P<module>[\w.]+)",
+        r"Found different quantization schemes for the shards of (?P<module>[\w.]*\w)",
         Sentence("The parts of {module} are quantized in different ways, which vLLM cannot join."),
         Sentence("Quantize q, k and v alike, and gate and up alike."),
     ),
