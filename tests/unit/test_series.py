@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from workbench.events import EngineSample, ReplyDone
 from workbench.measure import series
 
 
@@ -57,7 +58,18 @@ def test_a_stretch_without_values_stays_empty():
     assert not np.isnan(y[x > 8_150]).any()
 
 
-def test_latest():
-    assert series.latest([]) is None
-    assert series.latest([(0, 1.0), (1, None)]) is None
-    assert series.latest([(0, 1.0)]) == 1
+def test_shares_need_a_whole():
+    assert series.share(3, 4) == 0.75
+    assert series.share(None, 4) is None
+    assert series.share(0, 0) is None
+
+
+def test_blocks_are_counted_without_the_one_that_the_engine_keeps():
+    assert series.blocks_used(EngineSample(0, kv_usage=0.25, kv_blocks=365)) == (91, 364)
+    assert series.blocks_used(EngineSample(0, kv_usage=0.25)) is None
+    assert series.blocks_used(None) is None
+
+
+def test_time_between_tokens_of_a_reply():
+    assert series.between_tokens_s(ReplyDone("stop", 0.4, 0.4, 2.0, 10, 20, 8.0)) == 0.125
+    assert series.between_tokens_s(ReplyDone("stopped", None, None, 2.0, None, None, None)) is None

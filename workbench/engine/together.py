@@ -5,24 +5,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 from workbench import figures
+from workbench.catalog.capacity import devices
+from workbench.catalog.folder import inspect
+from workbench.engine.fit import Need, need
+from workbench.engine.profile import Profile
 from workbench.words import Sentence
 
 Order = Literal["at once", "in turn", "one at a time"]
 
 SPARED = 0.03
 """Share of the free memory left alone: drivers, the desktop and fragments take some meanwhile."""
-
-
-@dataclass(frozen=True, slots=True)
-class Need:
-    """What one engine takes: weights and overhead in any case, and KV for the context it shall hold, in bytes."""
-
-    fixed: int
-    kv: int
-
-    @property
-    def total(self) -> int:
-        return self.fixed + self.kv
 
 
 @dataclass(frozen=True)
@@ -57,3 +49,10 @@ def decide(first: Need, second: Need, free_bytes: int, total_bytes: int, kind: s
         return Together("one at a time", alone)
     note = Sentence("Both engines need {need} of {free} free: the second starts when the first is ready.", told)
     return Together("in turn", note, shares)
+
+
+def of_profiles(first: Profile, second: Profile) -> Together:
+    """The order for two profiles on this machine's first device as it is now; reads both models' headers."""
+    device = devices()[0]
+    needs = [need(inspect(profile.model), profile, device) for profile in (first, second)]
+    return decide(*needs, device.free_bytes, device.total_bytes, device.kind)

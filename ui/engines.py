@@ -1,0 +1,187 @@
+"""The engines that the window runs: one for the original, one for the quantized."""
+
+import asyncio
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from PySide6.QtCore import QObject, Signal
+
+from ui.tasks import Tasks
+from workbench.engine import monitor, plugin_words, serve, served, together
+from workbench.engine.client import Endpoint
+from workbench.engine.profile import Profile
+from workbench.errors import WorkbenchError
+from workbench.events import EngineLog, EnginePhase, EngineReady, EngineSample, Event, Failed
+from workbench.runs import EngineRun
+from workbench.settings import Settings
+from workbench.words import Sentence
+
+SIDES = ("original", "quantized")
+
+
+class Engines(QObject):
+    """Starts and ends engines by side, "original" (blue) or "quantized" (amber), and keeps what each is now.
+
+    `pair_note` says how the last pair was started.
+    """
+
+    changed = Signal(str)  # an event of this side's engine came
+    sampled = Signal(str)  # its figures came
+
+    def __init__(self, settings: Settings, tasks: Tasks, parent: QObject | None = None):
+        super().__init__(parent)
+        self.pair_note: Sentence | None = None
+        self._settings = settings
+        self._owner = tasks
+        self._runs = {side: EngineRun() for side in SIDES}
+        self._profiles: dict[str, Profile] = {}
+        self._logs: dict[str, Path] = {}
+        self._serving: dict[str, list[asyncio.Task]] = {side: [] for side in SIDES}  # the last is the present one
+        self._watching: dict[str, asyncio.Task] = {}
+        self._heard_s: dict[str, float] = {}
+        self._next: tuple[str, Profile] | None = None  # starts when the other side has loaded
+        self._alternating = False
+
+    def run(self, side: str) -> EngineRun:
+        return self._runs[side]
+
+    def state(self, side: str) -> str:
+        """stopped, waiting (for the other side), starting, ready, stopping or failed."""
+        if alive := self._alive(side):
+            if alive[-1].cancelling():
+                return "stopping"
+            return "ready" if self._runs[side].state == "ready" else "starting"
+        if self._next and self._next[0] == side:
+            return "waiting"
+        # An engine whose process is gone is not ready, whatever its last event was.
+        return "failed" if self._runs[side].state == "failed" else "stopped"
+
+    def is_running(self, side: str) -> bool:
+        """Whether a process of this side lives or is about to."""
+        return self.state(side) not in ("stopped", "failed")
+
+    def profile(self, side: str) -> Profile | None:
+        """What the side was last started with."""
+        return self._profiles.get(side)
+
+    def endpoint(self, side: str) -> Endpoint | None:
+        """Where the side's engine answers; None unless it is ready."""
+        ready = self._runs[side].ready
+        return Endpoint(ready.url, ready.key, ready.model) if ready and self.state(side) == "ready" else None
+
+    def log_file(self, side: str) -> Path | None:
+        return self._logs.get(side)
+
+    def silent_s(self, side: str) -> float:
+        """Seconds since the engine last said anything."""
+        return time.monotonic() - self._heard_s.get(side, time.monotonic())
+
+    def start(self, side: str, profile: Profile) -> None:
+        """Start `profile` on this side; an engine that runs there is ended first."""
+        assert side in SIDES, side
+        if self._next and self._next[0] == side:
+            self._next = None
+        before = self._alive(side)
+        for task in before:
+            task.cancel()
+        self._profiles[side] = profile
+        # Those that still end stay listed: nobody may start before their memory is free.
+        self._serving[side] = [*before, self._owner.start(self._serve(side, profile, before))]
+        self._heard_s[side] = time.monotonic()
+        self.changed.emit(side)
+
+    def start_pair(self, original: Profile, quantized: Profile) -> None:
+        """Start both: together where they fit, else the original first; `pair_note` then says which it is."""
+        self._owner.start(self._start_pair(original, quantized))
+
+    def stop(self, side: str) -> None:
+        """End this side's engine; its state tells when it is gone."""
+        if self._next:
+            self._next = None
+        for task in self._alive(side):
+            task.cancel()
+        self.changed.emit(side)
+
+    async def stop_all(self) -> None:
+        """End every engine; returns when their processes are gone."""
+        for side in SIDES:
+            self.stop(side)
+        if ending := [task for side in SIDES for task in self._alive(side)]:
+            await asyncio.wait(ending)
+
+    def can_switch(self, side: str) -> bool:
+        """Whether this side waits for its turn because a pair does not fit beside each other."""
+        return self._alternating and side in self._profiles and not self.is_running(side)
+
+    async def switch(self, side: str, profile: Profile | None = None) -> None:
+        """End the other side's engine, then start this one: with `profile`, or as it was last started."""
+        profile = profile or self._profiles[side]
+        await self.stop_all()
+        self.start(side, profile)
+
+    async def _start_pair(self, original: Profile, quantized: Profile) -> None:
+        await self.stop_all()
+        self._profiles = {"original": original, "quantized": quantized}
+        chosen = await asyncio.to_thread(together.of_profiles, original, quantized)
+        self.pair_note = chosen.note
+        self._alternating = chosen.order == "one at a time"
+        if chosen.shares:
+            original, quantized = (
+                replace(profile, memory_share=profile.memory_share or share)
+                for profile, share in zip((original, quantized), chosen.shares, strict=True)
+            )
+        if chosen.order == "at once":
+            self.start("quantized", quantized)
+        elif chosen.order == "in turn":
+            self._next = ("quantized", quantized)
+        self.start("original", original)
+
+    def _alive(self, side: str) -> list[asyncio.Task]:
+        return [task for task in self._serving[side] if not task.done()]
+
+    async def _serve(self, side: str, profile: Profile, before: list[asyncio.Task]) -> None:
+        if before:
+            await asyncio.wait(before)
+        self._runs[side] = EngineRun()
+        self._logs[side] = served.log_file(side)
+        try:
+            await serve.serve(profile, self._settings, lambda event: self._take(side, event), self._logs[side])
+        except WorkbenchError as error:
+            if self._runs[side].state != "failed":
+                self._take(side, Failed(error.message, error.hint_template, error.values))
+        finally:
+            if watching := self._watching.pop(side, None):
+                watching.cancel()
+            # The state follows the end of this task, which comes after this line.
+            asyncio.get_running_loop().call_soon(self._after, side)
+
+    def _take(self, side: str, event: Event) -> None:
+        run = self._runs[side]
+        run.apply(event)
+        if isinstance(event, EngineLog | EnginePhase):
+            self._heard_s[side] = time.monotonic()
+        if isinstance(event, EngineLog) and (note := plugin_words.note(event.text)) and note not in run.notes:
+            run.apply(note)
+        if isinstance(event, EngineReady):
+            endpoint = Endpoint(event.url, event.key, event.model)
+            self._watching[side] = self._owner.start(
+                monitor.watch(endpoint, lambda sample: self._take_sample(side, run, sample))
+            )
+            self._start_next(side)
+        self.changed.emit(side)
+
+    def _take_sample(self, side: str, run: EngineRun, event: EngineSample) -> None:
+        if run is self._runs[side]:
+            run.apply(event)
+            self.sampled.emit(side)
+
+    def _after(self, side: str) -> None:
+        if self._runs[side].state == "failed":
+            self._start_next(side)
+        self.changed.emit(side)
+
+    def _start_next(self, loaded: str) -> None:
+        """The side that waited for `loaded` to be ready, or to have failed, has its turn."""
+        if self._next and self._next[0] != loaded:
+            self.start(*self._next)

@@ -1,0 +1,1 @@
+"""Plots of weights and of live figures."""

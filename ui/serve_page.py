@@ -1,0 +1,327 @@
+"""Serve: two model slots with their profiles and commands, and what their engines are now."""
+
+import asyncio
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtWidgets import (
+    QBoxLayout,
+    QFrame,
+    QHBoxLayout,
+    QScrollArea,
+    QVBoxLayout,
+    QWidget,
+)
+
+from ui import icons, language
+from ui.engines import SIDES, Engines
+from ui.log_drawer import LogSource, Status
+from ui.notices import Notices
+from ui.page import Page
+from ui.tasks import Tasks
+from ui.widgets import Banner, Card, EmptyState
+from ui.widgets.command_view import CommandView
+from ui.widgets.engine_card import EngineCard
+from ui.widgets.profile_form import ProfileForm
+from ui.widgets.slot_tab import NAMES, SlotTab
+from workbench.catalog import capacity, folder
+from workbench.catalog.capacity import Capacity, Device
+from workbench.catalog.model import Model
+from workbench.engine import facts
+from workbench.engine.facts import EngineFacts
+from workbench.engine.fit import fit
+from workbench.engine.profile import Profile
+from workbench.errors import WorkbenchError
+from workbench.settings import Settings
+from workbench.words import Sentence
+
+FORM_WIDTH = 420
+SIDE_BY_SIDE = 1080  # room for the two cards beside each other
+
+
+class ServePage(Page):
+    """`chat_asked` leads on to the chat. The engines themselves are the window's, given at the start."""
+
+    chat_asked = Signal()
+
+    def __init__(self, settings: Settings, tasks: Tasks, notices: Notices, engines: Engines):
+        super().__init__(settings, tasks, notices)
+        self.engines = engines
+        self.models: dict[str, Model | None] = dict.fromkeys(SIDES)
+        self._fits: dict[str, Capacity | None] = dict.fromkeys(SIDES)
+        self._device: Device | None = None
+        self._facts: EngineFacts | None = None
+        self._facts_error: WorkbenchError | None = None
+        self._pair_banner: Banner | None = None
+        self.set_title("Serve")
+        self.head.addStretch(1)
+        self.start_button = self.set_primary("Start", self.start, icon="play-fill")
+        self._lay_out()
+        engines.changed.connect(lambda _side: self.touch())
+        engines.sampled.connect(lambda _side: self.touch())
+        # A start tells little by itself: its seconds must run all the same.
+        self._clock = QTimer(self, interval=500)
+        self._clock.timeout.connect(self._tick)
+        self._clock.start()
+        self._choose("original")
+
+    # -- what the window calls
+
+    def arrive(self) -> None:
+        self.begin(self._look_around())
+
+    def open(self, model: Model) -> None:
+        """Put one model into its slot: quantized ones into the amber, others into the blue."""
+        side = "quantized" if model.quantization else "original"
+        self.show_model(side, model)
+        self._choose(side)
+
+    def open_pair(self, original: Path, quantized: Path) -> None:
+        """Put both into their slots, read beside the window."""
+        self.begin(self._open_pair({"original": original, "quantized": quantized}))
+
+    def show_model(self, side: str, model: Model | None) -> None:
+        """Fill one slot with a model that was read already."""
+        self.models[side] = model
+        form = self.forms[side]
+        form.show_folder(model.folder if model else None)
+        self.tabs[side].show_model(model.name if model else "")
+        if model:
+            self.cards[side].show_model(model)
+        self._weigh(side)
+
+    def show_device(self, device: Device) -> None:
+        """Weigh the profiles on this device from now on."""
+        self._device = device
+        for side in SIDES:
+            self.forms[side].show_device(device.kind)
+            self._weigh(side)
+
+    def show_facts(self, found: EngineFacts) -> None:
+        """Build the commands for this vLLM from now on."""
+        self._facts = found
+        self.touch()
+
+    def statuses(self) -> list[Status]:
+        names = {side: model.name for side, model in self.models.items() if model}
+        starting = [side for side in SIDES if self.engines.state(side) == "starting"]
+        return [Status(Sentence("Starting {name}", {"name": names.get(side, side)})) for side in starting]
+
+    def logs(self) -> list[LogSource]:
+        files = ((side, self.engines.log_file(side)) for side in SIDES)
+        return [LogSource(Sentence("Engine: {side}", {"side": NAMES[side]}), file) for side, file in files if file]
+
+    # -- what the user does
+
+    def start(self) -> None:
+        """The primary action: start every filled slot, or stop what runs."""
+        if any(self.engines.is_running(side) for side in SIDES):
+            self.begin(self.engines.stop_all())
+            return
+        profiles = {side: self._profile(side) for side in SIDES if self.models[side]}
+        if None in profiles.values():
+            return
+        if len(profiles) == 2:
+            self.engines.start_pair(profiles["original"], profiles["quantized"])
+        for side, profile in profiles.items() if len(profiles) == 1 else ():
+            self.engines.start(side, profile)
+
+    def start_one(self, side: str) -> None:
+        """Start one side, or take the turn from the other where only one fits."""
+        if (profile := self._profile(side)) is None:
+            return
+        if self.engines.can_switch(side):
+            self.begin(self.engines.switch(side, profile))
+        else:
+            self.engines.start(side, profile)
+
+    def redraw(self) -> None:
+        filled = [side for side in SIDES if self.models[side]]
+        running = [side for side in SIDES if self.engines.is_running(side)]
+        self.empty.setVisible(not filled)
+        for side in SIDES:
+            self.cards[side].setVisible(side in filled)
+            self.cards[side].show_fit(self._fits[side])
+            self.cards[side].show_engine(self.engines, time.monotonic())
+            self.forms[side].setEnabled(side not in running)
+        self._draw_primary(filled, running)
+        self._draw_note(filled)
+        self._draw_command()
+
+    # -- parts
+
+    def _lay_out(self) -> None:
+        self.tabs = {side: SlotTab(side) for side in SIDES}
+        self.forms = {side: ProfileForm() for side in SIDES}
+        self.cards = {side: EngineCard(side) for side in SIDES}
+        self.command = CommandView()
+        self.empty = EmptyState(
+            "server-line",
+            "Nothing to serve yet",
+            "Choose a model on the left, or come here from Models or Quantize. Two slots let the original and the "
+            "quantized answer the same prompt.",
+        )
+        slots = QHBoxLayout()
+        slots.setSpacing(8)
+        for side in SIDES:
+            slots.addWidget(self.tabs[side], 1)
+            self.tabs[side].clicked.connect(lambda _checked=False, side=side: self._choose(side))
+        left = Card()
+        left.setFixedWidth(FORM_WIDTH)
+        left.body.addLayout(slots)
+        for form in self.forms.values():
+            left.body.addWidget(form)
+        left.body.addWidget(self.command)
+        left.body.addStretch(1)
+        self._cards = QBoxLayout(QBoxLayout.Direction.TopToBottom)
+        self._cards.setSpacing(12)
+        for side in SIDES:
+            self._cards.addWidget(self.cards[side], 1, Qt.AlignmentFlag.AlignTop)
+        right = QVBoxLayout()
+        right.setSpacing(12)
+        self._notes = QVBoxLayout()
+        right.addLayout(self._notes)
+        right.addWidget(self.empty, 1)
+        right.addLayout(self._cards)
+        right.addStretch(1)
+        inside = QWidget()
+        inside.setObjectName("ground")
+        row = QHBoxLayout(inside)
+        row.setContentsMargins(0, 0, 4, 0)
+        row.setSpacing(16)
+        row.addWidget(left, 0)
+        row.addLayout(right, 1)
+        scroll = QScrollArea(widgetResizable=True)
+        scroll.setFrameShape(QFrame.Shape.NoFrame)
+        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        scroll.setWidget(inside)
+        self.content.addWidget(scroll, 1)
+        for side in SIDES:
+            self._connect(side)
+
+    def _connect(self, side: str) -> None:
+        form, card = self.forms[side], self.cards[side]
+        form.changed.connect(lambda: self._weigh(side))
+        form.model_picked.connect(lambda path: self._on_picked(side, path))
+        card.start_asked.connect(lambda: self.start_one(side))
+        card.stop_asked.connect(lambda: self.engines.stop(side))
+        card.chat_asked.connect(self.chat_asked)
+        card.context_asked.connect(lambda length: self._shorten(side, length))
+        card.retry_asked.connect(lambda length: self._retry(side, length))
+
+    def _draw_primary(self, filled: list[str], running: list[str]) -> None:
+        words = "Stop" if running else "Start both" if len(filled) == 2 else "Start"
+        for setter in (self.start_button.setText, self.start_button.setAccessibleName):
+            language.bind(setter, words)
+        icons.bind(self.start_button.setIcon, "stop-fill" if running else "play-fill", "ground")
+        self.start_button.setEnabled(bool(running or filled))
+
+    def _draw_note(self, filled: list[str]) -> None:
+        """How the pair is started, above both cards."""
+        note = self.engines.pair_note if len(filled) == 2 else None
+        shown = self._pair_banner and self._pair_banner.property("note")
+        if note == shown:
+            return
+        if self._pair_banner:
+            self._pair_banner.hide()
+            self._pair_banner.deleteLater()
+            self._pair_banner = None
+        if note:
+            self._pair_banner = Banner("info", note, closable=False)
+            self._pair_banner.setProperty("note", note)
+            self._notes.addWidget(self._pair_banner)
+
+    def _draw_command(self) -> None:
+        try:
+            if self._facts_error:
+                raise self._facts_error
+            self.command.show_profile(self.forms[self._side].profile(), self._facts)
+        except WorkbenchError as error:
+            self.command.show_error(error)
+
+    # -- inside
+
+    async def _look_around(self) -> None:
+        """What models, device and engine there are."""
+        folders = (*self.settings.library, *(Path(path) for path in self.settings.recent))
+        found, devices = await asyncio.gather(
+            asyncio.to_thread(folder.scan, folders), asyncio.to_thread(capacity.devices)
+        )
+        for form in self.forms.values():
+            form.show_library([model.folder for model in found if isinstance(model, Model) and model.can_serve])
+        self.show_device(devices[0])
+        try:
+            self.show_facts(await facts.ask(self.settings.interpreter))
+        except WorkbenchError as error:
+            self._facts_error = error
+        self.touch()
+
+    async def _open_pair(self, folders: dict[str, Path]) -> None:
+        for side, path in folders.items():
+            self.show_model(side, await asyncio.to_thread(folder.inspect, path))
+        self._choose("quantized")
+
+    async def _open(self, side: str, path: Path) -> None:
+        try:
+            self.show_model(side, await asyncio.to_thread(folder.inspect, path))
+        except WorkbenchError:
+            self.show_model(side, None)
+            raise
+
+    def _on_picked(self, side: str, path: Path | None) -> None:
+        if path is None:
+            self.show_model(side, None)
+        else:
+            self.begin(self._open(side, path))
+
+    def _choose(self, side: str) -> None:
+        self._side = side
+        for each in SIDES:
+            self.tabs[each].setChecked(each == side)
+            self.forms[each].setVisible(each == side)
+        self.touch()
+
+    def _weigh(self, side: str) -> None:
+        """Estimate anew; what runs keeps the estimate that it was started with."""
+        model = self.models[side]
+        if model is None:
+            self._fits[side] = None
+        elif self._device and not self.engines.is_running(side):
+            try:
+                profile = self.forms[side].profile()
+                self._fits[side] = fit(model, profile, self._device) if profile else None
+            except WorkbenchError:
+                self._fits[side] = None  # the command's place says why
+        self.touch()
+
+    def _profile(self, side: str) -> Profile | None:
+        """The form's profile; what is wrong with it is told."""
+        try:
+            profile = self.forms[side].profile()
+            if profile and (problems := self.models[side].blocking("serve")):
+                raise WorkbenchError(problems[0].sentence.template, **problems[0].sentence.values)
+        except WorkbenchError as error:
+            self.notices.tell(error)
+            return None
+        return profile
+
+    def _shorten(self, side: str, length: int) -> None:
+        if profile := self._profile(side):
+            self.forms[side].show_profile(replace(profile, context=length))
+
+    def _retry(self, side: str, length: int) -> None:
+        if length:
+            self._shorten(side, length)
+        self.start_one(side)
+
+    def _tick(self) -> None:
+        if any(self.engines.state(side) in ("starting", "stopping", "waiting") for side in SIDES):
+            self.touch()
+
+    def resizeEvent(self, event) -> None:
+        super().resizeEvent(event)
+        wide = self.width() - FORM_WIDTH >= SIDE_BY_SIDE
+        direction = QBoxLayout.Direction.LeftToRight if wide else QBoxLayout.Direction.TopToBottom
+        self._cards.setDirection(direction)

@@ -1,0 +1,74 @@
+"""The exact command of an engine, to read and to copy."""
+
+from PySide6.QtCore import QTimer
+from PySide6.QtWidgets import QApplication, QHBoxLayout, QPlainTextEdit, QVBoxLayout, QWidget
+
+from ui import language, theme
+from ui.widgets.button import button
+from ui.widgets.label import label
+from workbench.engine import command
+from workbench.engine.facts import EngineFacts
+from workbench.engine.profile import Profile
+from workbench.errors import WorkbenchError
+from workbench.words import Sentence, say
+
+SHOWN_PORT = 8000
+COPIED_MS = 1500
+
+
+class CommandView(QWidget):
+    """Without a command it says why there is none."""
+
+    def __init__(self):
+        super().__init__()
+        self._text = QPlainTextEdit(readOnly=True)
+        self._text.setObjectName("command")
+        self._text.setFont(theme.mono())
+        self._text.setFixedHeight(132)
+        language.bind(self._text.setAccessibleName, "Command of this engine")
+        self.copy_button = button("Copy", self._copy, kind="quiet", icon="file-copy-line")
+        self.remark = label(role="caption", wrap=True)
+        heading = QHBoxLayout()
+        heading.addWidget(label("Command", "section"), 1)
+        heading.addWidget(self.copy_button)
+        whole = QVBoxLayout(self)
+        whole.setContentsMargins(0, 0, 0, 0)
+        whole.setSpacing(4)
+        whole.addLayout(heading)
+        whole.addWidget(self._text)
+        whole.addWidget(self.remark)
+
+    @property
+    def text(self) -> str:
+        return self._text.toPlainText()
+
+    def show_profile(self, profile: Profile | None, facts: EngineFacts | None) -> None:
+        """Build the command for the engine that `facts` describe; raises WorkbenchError where it has no such flag."""
+        if profile is None:
+            self._show("", Sentence("Choose a model to see its command."))
+        elif facts is None:
+            self._show("", Sentence("Asking the engine's interpreter what it knows…"))
+        else:
+            built = command.build(profile, profile.port or SHOWN_PORT, "", facts)
+            if profile.port:
+                remark = Sentence("A new key is made at each start: LATHE_KEY stands for it.")
+            else:
+                remark = Sentence(
+                    "Lathe takes a free port and a new key for each start: 8000 and LATHE_KEY stand for them."
+                )
+            self._show(command.shown(built), remark)
+
+    def show_error(self, error: WorkbenchError) -> None:
+        """Why there is no command, and what to do."""
+        self._show("", Sentence("{sentence} {hint}", {"sentence": error, "hint": error.hint}))
+
+    def _show(self, text: str, remark: Sentence) -> None:
+        if text != self.text:
+            self._text.setPlainText(text)
+        self.copy_button.setEnabled(bool(text))
+        language.show(self.remark.setText, remark)
+
+    def _copy(self) -> None:
+        QApplication.clipboard().setText(self.text)
+        self.copy_button.setText(say("Copied"))
+        QTimer.singleShot(COPIED_MS, self.copy_button, lambda: language.bind(self.copy_button.setText, "Copy"))

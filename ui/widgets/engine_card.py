@@ -1,0 +1,217 @@
+"""One engine on the Serve page: its light, its memory, its start, and why it failed."""
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout
+
+from ui import language
+from ui.engines import Engines
+from ui.widgets.badge import Badge
+from ui.widgets.banner import Banner
+from ui.widgets.button import button
+from ui.widgets.card import Card
+from ui.widgets.failure_card import FailureCard
+from ui.widgets.label import label
+from ui.widgets.side_line import SideMark
+from ui.widgets.slot_tab import NAMES
+from ui.widgets.start_timeline import Segment, StartTimeline
+from ui.widgets.state_light import StateLight
+from ui.widgets.waterfall import Part, Waterfall
+from workbench import figures
+from workbench.catalog.capacity import Capacity
+from workbench.catalog.model import Model
+from workbench.engine.fit import left_over, measured_kv, shorter_context
+from workbench.engine.profile import shorter
+from workbench.engine.start import phases
+from workbench.runs import EngineRun
+from workbench.words import Sentence
+
+PHASES = {
+    "starting": Sentence("Starting"),
+    "weights": Sentence("Weights"),
+    "kv": Sentence("KV cache"),
+    "warmup": Sentence("Warm-up"),
+}
+SILENT = "Still loading, no output for {seconds} s."
+QUIET_S = 5.0  # shorter silences are no news
+
+
+class EngineCard(Card):
+    """Shows one side of `Engines` and says what the user wants; it starts nothing by itself."""
+
+    start_asked = Signal()
+    stop_asked = Signal()
+    chat_asked = Signal()
+    context_asked = Signal(int)  # a length that fits, before the start
+    retry_asked = Signal(int)  # start again, with the length that the refusal named, or 0 for as before
+
+    def __init__(self, side: str):
+        super().__init__()
+        self.side = side
+        self._fit: Capacity | None = None
+        self._length = 0
+        self._shown_error: object = None
+        self.light = StateLight()
+        self.name = label(role="muted")
+        self.name.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+        self.precision = Badge(tone=side)
+        self.start_button = button("Start", self.start_asked.emit, icon="play-fill")
+        self.stop_button = button("Stop", self.stop_asked.emit, icon="stop-fill")
+        self.chat_button = button("Chat", self.chat_asked.emit, icon="chat-3-line")
+        self.warning: Banner | None = None
+        self.waterfall = Waterfall()
+        language.bind(self.waterfall.setAccessibleName, "Memory of this engine")
+        self.memory = label(role="caption", wrap=True)
+        self.remarks = label(role="caption", wrap=True)
+        self.timeline = StartTimeline(side)
+        language.bind(self.timeline.setAccessibleName, "Parts of the start")
+        self.progress = label(role="muted", wrap=True)
+        self.last_line = label(role="mono")
+        self.last_line.setProperty("tone", "muted")
+        self.last_line.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+        self.retry_button = button("Start again", lambda: self.retry_asked.emit(self._length), icon="restart-line")
+        self.failure = FailureCard(self.retry_button)
+        self._build()
+
+    def show_model(self, model: Model) -> None:
+        """Whose card it is."""
+        self.name.setText(model.name)
+        self.name.setToolTip(str(model.folder))
+        self.precision.show_text(model.quantization.sentence if model.quantization else model.dtype, self.side)
+
+    def show_fit(self, fit: Capacity | None) -> None:
+        """What the profile would take; None while that is not known."""
+        self._fit = fit
+
+    def show_engine(self, engines: Engines, now_s: float) -> None:
+        """Draw what the engine of this side is at `now_s`, on the clock of its events."""
+        state, run = engines.state(self.side), engines.run(self.side)
+        running = engines.is_running(self.side)
+        self.light.show_state(state)
+        start = "Switch to this one" if engines.can_switch(self.side) else "Start"
+        for setter in (self.start_button.setText, self.start_button.setAccessibleName):
+            language.bind(setter, start)
+        self.start_button.setVisible(not running)
+        self.stop_button.setVisible(running)
+        self.stop_button.setEnabled(state != "stopping")
+        self.chat_button.setVisible(state == "ready")
+        self._show_memory(run, state)
+        self._warn(running)
+        self._show_start(run, state, now_s, engines.silent_s(self.side))
+        self._show_failure(engines, run, state)
+
+    # -- parts
+
+    def _build(self) -> None:
+        self.body.setSpacing(10)
+        head = QHBoxLayout()
+        head.setSpacing(8)
+        head.addWidget(SideMark(self.side))
+        title = QLabel()
+        language.show(title.setText, NAMES[self.side])
+        title.setProperty("role", "section")
+        head.addWidget(title)
+        head.addWidget(self.precision)
+        head.addStretch(1)
+        head.addWidget(self.light)
+        for each in (self.chat_button, self.start_button, self.stop_button):
+            head.addWidget(each)
+        self.body.addLayout(head)
+        self.body.addWidget(self.name)
+        self._warnings = QVBoxLayout()
+        self.body.addLayout(self._warnings)
+        self.body.addWidget(self.failure)
+        self.body.addWidget(self.waterfall)
+        self.body.addWidget(self.memory)
+        self.body.addWidget(self.remarks)
+        self.body.addWidget(self.timeline)
+        self.body.addWidget(self.progress)
+        self.body.addWidget(self.last_line)
+
+    def _show_memory(self, run: EngineRun, state: str) -> None:
+        fit = self._fit
+        for widget in (self.waterfall, self.memory):
+            widget.setVisible(fit is not None)
+        if fit is None:
+            self.remarks.hide()
+            return
+        sample = run.sample if state == "ready" else None
+        tokens = sample.kv_tokens if sample else None
+        parts = (
+            Part(Sentence("Weights"), fit.weights, colour=self.side),
+            Part(Sentence("Overhead"), fit.overhead),
+            Part(Sentence("KV cache"), fit.kv_budget, measured_kv(fit, tokens), colour="kv"),
+            Part(Sentence("Free"), left_over(fit), colour="line"),
+        )
+        self.waterfall.show_parts(parts, fit.available)
+        if tokens:
+            values = {"tokens": figures.tokens(tokens), "blocks": figures.count(sample.kv_blocks)}
+            values["size"] = sample.kv_block_size or figures.DASH
+            language.bind(
+                self.memory.setText,
+                "Filled, by vLLM: {tokens} tokens of KV cache, {blocks} blocks of {size}. Outlined: estimated.",
+                **values,
+            )
+        else:
+            language.show(self.memory.setText, fit.sentence if fit.fits else "")
+        self.memory.setVisible(bool(self.memory.text()))
+        notes = [Sentence(note.message, note.values) for note in run.notes if note.message != SILENT]
+        notes = notes if state in ("starting", "ready") else []
+        if fit.unpacked and not notes:
+            notes = [Sentence("Packed weights are unpacked at load on this processor: they save no memory here.")]
+        self.remarks.setVisible(bool(notes))
+        language.show(self.remarks.setText, notes[-1] if notes else "")
+
+    def _warn(self, running: bool) -> None:
+        """Before the start: what does not fit, with both numbers and the way out."""
+        fit = self._fit
+        wanted = None
+        if fit and not running and not fit.fits:
+            wanted = (fit.sentence, shorter_context(fit))
+        if wanted == (self.warning and self.warning.property("wanted")):
+            return
+        if self.warning:
+            self.warning.hide()
+            self.warning.deleteLater()
+            self.warning = None
+        if wanted:
+            sentence, length = wanted
+            use = button("Use {tokens}", lambda: self.context_asked.emit(length), tokens=figures.tokens(length))
+            self.warning = Banner("warning", sentence, *([use] if length else []), closable=False)
+            self.warning.setProperty("wanted", wanted)
+            self._warnings.addWidget(self.warning)
+
+    def _show_start(self, run: EngineRun, state: str, now_s: float, silent_s: float) -> None:
+        seen = bool(run.phases) and state in ("starting", "stopping", "ready", "failed")
+        self.timeline.setVisible(seen)
+        if seen:
+            until_s = now_s - silent_s if state == "failed" else now_s
+            shown = [
+                Segment(PHASES.get(each.name, each.name), each.seconds, each.running) for each in phases(run, until_s)
+            ]
+            self.timeline.show_segments(shown)
+        words: Sentence | str = ""
+        if state == "starting" and silent_s >= QUIET_S:
+            words = Sentence("Still loading, no output for {seconds} s.", {"seconds": int(silent_s)})
+        elif state == "ready" and run.ready:
+            words = Sentence("Ready after {seconds} s.", {"seconds": figures.seconds(run.ready.seconds)})
+        self.progress.setVisible(bool(words))
+        language.show(self.progress.setText, words)
+        busy = state == "starting" and bool(run.log)
+        self.last_line.setVisible(busy)
+        if busy:
+            self.last_line.setText(run.log[-1][:200])
+
+    def _show_failure(self, engines: Engines, run: EngineRun, state: str) -> None:
+        self.failure.setVisible(state == "failed")
+        if state != "failed" or run.error is None or run.error is self._shown_error:
+            return
+        self._shown_error = run.error
+        profile = engines.profile(self.side)
+        reduced = shorter(profile, run.error) if profile else None
+        self._length = reduced.context if reduced else 0
+        if reduced:
+            tokens = figures.tokens(self._length)
+            language.bind(self.retry_button.setText, "Start with {tokens} tokens", tokens=tokens)
+        else:
+            language.bind(self.retry_button.setText, "Start again")
+        self.failure.show_failure(run.error, list(run.log))

@@ -1,0 +1,244 @@
+"""One engine's profile in three folds: Model, Memory, Speculation."""
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QComboBox, QFormLayout, QLineEdit, QSpinBox, QVBoxLayout, QWidget
+
+from ui import language
+from ui.widgets.fold import Fold
+from ui.widgets.label import label
+from ui.widgets.model_picker import ModelPicker
+from ui.widgets.optional_number import OptionalAmount, OptionalNumber
+from workbench import figures
+from workbench.engine.profile import DTYPES, Profile, Speculation
+from workbench.errors import WorkbenchError
+from workbench.words import Sentence, say
+
+DRAFTING = ((None, "Off"), ("ngram", "n-gram from the text so far"), ("draft_model", "A small draft model"))
+
+
+class ProfileForm(QWidget):
+    """`changed` after every choice of the user; `model_picked(Path | None)` when it is another model.
+
+    `profile()` is what stands in the form, None without a model; it raises WorkbenchError for what makes no sense.
+    """
+
+    changed = Signal()
+    model_picked = Signal(object)
+
+    def __init__(self):
+        super().__init__()
+        self._rows: dict[QWidget, tuple[QFormLayout, int]] = {}
+        self._build_model()
+        self._build_memory()
+        self._build_speculation()
+        whole = QVBoxLayout(self)
+        whole.setContentsMargins(0, 0, 0, 0)
+        whole.setSpacing(4)
+        for fold in (self.model_fold, self.memory_fold, self.speculation_fold):
+            whole.addWidget(fold)
+        language.changed.connect(self._speak)
+        self._speak()
+        self._adapt()
+
+    @property
+    def folder(self) -> Path | None:
+        return self.model.folder
+
+    def profile(self) -> Profile | None:
+        if self.model.folder is None:
+            return None
+        try:
+            extra = tuple(shlex.split(self.extra.text()))
+        except ValueError as error:
+            raise WorkbenchError(
+                "The further arguments cannot be read: {reason}", "Close every quotation mark.", reason=str(error)
+            ) from error
+        return Profile(
+            model=self.model.folder,
+            name=self.name.text().strip(),
+            dtype=self.dtype.currentData(),
+            context=self.context.number,
+            memory_share=(self.share.value() / 100) or None,
+            kv_gib=self.kv.number,
+            max_sequences=self.sequences.number,
+            block_size=self.block.number,
+            speculation=self._speculation(),
+            port=self.port.number or 0,
+            extra=extra,
+        )
+
+    def show_profile(self, profile: Profile) -> None:
+        """Fill the form; `changed` comes once."""
+        self.blockSignals(True)
+        self.model.show_folder(profile.model)
+        self.name.setText(profile.name)
+        self.dtype.setCurrentIndex(self.dtype.findData(profile.dtype))
+        self.context.show_number(profile.context)
+        self.share.setValue(round((profile.memory_share or 0) * 100))
+        self.kv.show_number(profile.kv_gib)
+        self.sequences.show_number(profile.max_sequences)
+        self.block.show_number(profile.block_size)
+        self.port.show_number(profile.port)
+        self.extra.setText(shlex.join(profile.extra))
+        drafting = profile.speculation
+        self.drafting.setCurrentIndex(self.drafting.findData(drafting and drafting.method))
+        if drafting:
+            self.tokens.setValue(drafting.tokens)
+            self.draft.show_folder(drafting.draft)
+            self.low.setValue(drafting.lookup_min)
+            self.high.setValue(drafting.lookup_max)
+        self.blockSignals(False)
+        self._adapt()
+        self.changed.emit()
+
+    def show_folder(self, folder: Path | None) -> None:
+        """Show another model; the served name goes back to the folder's."""
+        self.model.show_folder(folder)
+        self.name.clear()
+        self.name.setPlaceholderText("" if folder is None else folder.name)
+        self._adapt()
+
+    def show_library(self, folders: Sequence[Path]) -> None:
+        self.model.show_library(folders)
+        self.draft.show_library(folders)
+
+    def show_device(self, kind: str) -> None:
+        """Without a GPU there is no share of one to choose."""
+        layout, _ = self._rows[self.share]
+        layout.setRowVisible(self.share, kind == "gpu")
+
+    # -- parts
+
+    def _build_model(self) -> None:
+        self.model_fold, form = self._fold("Model")
+        self.model = ModelPicker("Model", "none")
+        self.model.picked.connect(self._on_model)
+        self.name = self._line()
+        self.dtype = QComboBox()
+        for value in DTYPES:
+            self.dtype.addItem(value, value)
+        self.dtype.activated.connect(self._on_changed)
+        self.port = OptionalNumber(65535)
+        self.port.setGroupSeparatorShown(False)
+        self.extra = self._line()
+        self.extra.setPlaceholderText("--flag value")
+        self._row(form, "Folder", self.model)
+        self._row(form, "Served name", self.name)
+        self._row(form, "Computing type", self.dtype)
+        self._row(form, "Port", self.port)
+        self._row(form, "Further arguments", self.extra)
+
+    def _build_memory(self) -> None:
+        self.memory_fold, form = self._fold("Memory")
+        self.context = OptionalNumber(10_000_000, 1024, "the model's own")
+        self.kv = OptionalAmount(4096, 0.5)
+        self.share = QSpinBox()
+        self.share.setRange(0, 100)
+        self.share.setSuffix(" %")
+        self.share.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        language.bind(self.share.setSpecialValueText, "automatic")
+        self.sequences = OptionalNumber(4096)
+        self.block = OptionalNumber(1024, 16)
+        self._row(form, "Context length", self.context)
+        self._row(form, "KV cache (GiB)", self.kv)
+        self._row(form, "Share of the GPU memory", self.share)
+        self._row(form, "Sequences at once", self.sequences)
+        self._row(form, "Tokens a block", self.block)
+
+    def _build_speculation(self) -> None:
+        self.speculation_fold, form = self._fold("Speculation")
+        self.drafting = QComboBox()
+        for method, _ in DRAFTING:
+            self.drafting.addItem("", method)
+        self.drafting.activated.connect(self._on_changed)
+        self.tokens = self._whole(1, 32, 4)
+        self.low, self.high = self._whole(1, 16, 2), self._whole(1, 16, 4)
+        self.draft = ModelPicker("Draft model", "none")
+        self.draft.picked.connect(self._on_changed)
+        self._row(form, "Drafting", self.drafting)
+        self._row(form, "Draft tokens a step", self.tokens)
+        self._row(form, "Shortest n-gram", self.low)
+        self._row(form, "Longest n-gram", self.high)
+        self._row(form, "Draft model", self.draft)
+
+    def _fold(self, title: str) -> tuple[Fold, QFormLayout]:
+        fold = Fold(title)
+        form = QFormLayout()
+        form.setContentsMargins(0, 0, 0, 0)
+        form.setHorizontalSpacing(12)
+        form.setVerticalSpacing(8)
+        form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
+        fold.body.addLayout(form)
+        return fold, form
+
+    def _row(self, form: QFormLayout, template: str, field: QWidget) -> None:
+        name = label(template, "muted")
+        name.setFixedWidth(148)
+        name.setWordWrap(True)
+        form.addRow(name, field)
+        self._rows[field] = (form, form.rowCount() - 1)
+        if not isinstance(field, ModelPicker):
+            language.bind(field.setAccessibleName, template)
+        if isinstance(field, QSpinBox | OptionalAmount):
+            field.valueChanged.connect(self._on_changed)
+
+    def _line(self) -> QLineEdit:
+        line = QLineEdit()
+        line.textEdited.connect(self._on_changed)
+        return line
+
+    def _whole(self, least: int, most: int, value: int) -> QSpinBox:
+        box = QSpinBox()
+        box.setRange(least, most)
+        box.setValue(value)
+        box.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        return box
+
+    # -- inside
+
+    def _speculation(self) -> Speculation | None:
+        method = self.drafting.currentData()
+        if method is None:
+            return None
+        if method == "ngram":
+            return Speculation("ngram", self.tokens.value(), None, self.low.value(), self.high.value())
+        return Speculation("draft_model", self.tokens.value(), self.draft.folder)
+
+    def _on_model(self, folder: Path | None) -> None:
+        self.show_folder(folder)
+        self.model_picked.emit(folder)
+        self.changed.emit()
+
+    def _on_changed(self, *_value: Any) -> None:
+        self._adapt()
+        self.changed.emit()
+
+    def _adapt(self) -> None:
+        """Show the rows that the drafting method has, and what the closed folds hold."""
+        method = self.drafting.currentData()
+        needed = {self.tokens: bool(method), self.low: method == "ngram", self.high: method == "ngram"}
+        for field, shown in (needed | {self.draft: method == "draft_model"}).items():
+            layout, _ = self._rows[field]
+            layout.setRowVisible(field, shown)
+        self._summarize()
+
+    def _summarize(self) -> None:
+        self.model_fold.summarize("" if self.folder is None else self.folder.name)
+        context = self.context.number
+        self.memory_fold.summarize(
+            Sentence("context {context}", {"context": figures.tokens(context)}) if context else Sentence("automatic")
+        )
+        method = self.drafting.currentData()
+        if method is None:
+            self.speculation_fold.summarize(Sentence("off"))
+        else:
+            self.speculation_fold.summarize(Sentence("{count} tokens a step", {"count": self.tokens.value()}))
+
+    def _speak(self) -> None:
+        for index, (_, name) in enumerate(DRAFTING):
+            self.drafting.setItemText(index, say(name))
