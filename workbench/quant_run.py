@@ -1,7 +1,6 @@
-"""A quantization as it stands: the fold of its events, live or replayed from its job folder."""
+"""The state of a quantization, folded from its events: live, or replayed from a finished job's file."""
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from workbench.events import (
@@ -16,82 +15,80 @@ from workbench.events import (
     QualityMeasured,
     Stage,
 )
+from workbench.words import Sentence
 
 
 @dataclass(slots=True)
 class QuantRun:
-    """`apply` folds an event in; everything else only reads.
+    """`modules` holds what is done by full name, in order; `current` the linear being worked on.
 
-    `stage` is a template, `done` of `total` its steps (0: unknown). `working` is the layer at hand and `block` its
-    block. Times are by `clock` in seconds; a replayed run has none, so its `clock` is None.
+    `total` and `done` count steps of the present stage. `failed` is a sentence with its `hint`.
     """
 
-    clock: Callable[[], float] | None = time.monotonic
     stage: str = ""
     total: int = 0
     done: int = 0
-    block: int | None = None
-    working: str | None = None
+    current: str = ""
     modules: dict[str, ModuleDone] = field(default_factory=dict)
     notes: list[Note] = field(default_factory=list)
-    quality: list[QualityMeasured] = field(default_factory=list)
+    quality: dict[str, QualityMeasured] = field(default_factory=dict)
     path: str = ""
-    size: int = 0
-    error: Failed | None = None
+    size: int | None = None
+    failed: Sentence | None = None
+    hint: Sentence | None = None
     cancelled: bool = False
-    started_s: float | None = None
-    ended_s: float | None = None
-    _stage_started_s: float | None = None
+    _started_s: float = 0.0
+    _latest_s: float = 0.0
 
-    def apply(self, event: Event) -> None:
-        """Fold one event in; kinds of other jobs are passed over."""
-        now = self.clock() if self.clock else None
-        if self.started_s is None:
-            self.started_s = now
+    def apply(self, event: Event, at_s: float | None = None) -> None:
+        """Take one event. `at_s` is when it came (monotonic seconds); replaying leaves it out and needs no ETA."""
         match event:
             case Stage(name, total):
-                self.stage, self.total, self.done = name, total, 0
-                self.working = None
-                self._stage_started_s = now
+                self.stage, self.total, self.done, self.current = name, total, 0, ""
+                self._started_s = self._latest_s = time.monotonic() if at_s is None else at_s
             case Advanced(done):
                 self.done = done
-            case ModuleStarted(name, block):
-                self.working, self.block = name, block
+                self._latest_s = time.monotonic() if at_s is None else at_s
+            case ModuleStarted(name, _):
+                self.current = name
             case ModuleDone():
                 self.modules[event.name] = event
-                self.working = None
+                self.current = ""
             case Note():
                 self.notes.append(event)
             case QualityMeasured():
-                self.quality.append(event)
+                self.quality[event.name] = event
             case Finished(path, size):
-                self.path, self.size = path, size
-            case Failed():
-                self.error = event
+                self.path, self.size, self.current = path, size, ""
+            case Failed(message, hint, values):
+                self.failed = Sentence(message, values)
+                self.hint = Sentence(hint, values) if hint else None
+                self.current = ""
             case Cancelled():
-                self.cancelled = True
-        if isinstance(event, Finished | Failed | Cancelled):
-            self.working, self.ended_s = None, now
+                self.cancelled, self.current = True, ""
 
     @property
-    def ended(self) -> bool:
-        return bool(self.path or self.error or self.cancelled)
+    def running(self) -> bool:
+        """Begun and not ended in any way."""
+        return bool(self.stage) and not (self.path or self.failed or self.cancelled)
 
     @property
-    def progress(self) -> float | None:
-        """The share of the stage that is done, 0 to 1; None where its length is not known."""
+    def share(self) -> float | None:
+        """How much of the present stage is done, 0 to 1; None where its length is not known."""
         return min(self.done / self.total, 1.0) if self.total else None
 
-    @property
-    def elapsed_s(self) -> float | None:
-        """Since the first event, until the end."""
-        if self.started_s is None or self.clock is None:
+    def left_s(self, now_s: float | None = None) -> float | None:
+        """Seconds until the present stage ends, by the pace so far; None before its first step is done."""
+        if not self.running or not self.total or not self.done:
             return None
-        return (self.ended_s if self.ended_s is not None else self.clock()) - self.started_s
+        pace = (self._latest_s - self._started_s) / self.done
+        since = max(0.0, (time.monotonic() if now_s is None else now_s) - self._latest_s)
+        return max(0.0, pace * (self.total - self.done) - since)
 
     @property
-    def eta_s(self) -> float | None:
-        """What is left of the stage at its own pace; None before its first step and after the end."""
-        if self.ended or not self.done or not self.total or self.clock is None or self._stage_started_s is None:
-            return None
-        return (self.clock() - self._stage_started_s) / self.done * max(self.total - self.done, 0)
+    def blocks(self) -> dict[int, dict[str, ModuleDone]]:
+        """What is done by block and by the module's last name, for the strip of blocks × modules."""
+        found: dict[int, dict[str, ModuleDone]] = {}
+        for module in self.modules.values():
+            found.setdefault(module.block, {})[module.name.rpartition(".")[2]] = module
+        return found
