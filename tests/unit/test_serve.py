@@ -84,7 +84,7 @@ async def test_ready_comes_with_proof_figures_and_phases(tmp_path, model):
     serving = Serving(
         tmp_path, Profile(model, name="m", speculation=Speculation()),
         ("print", "(Worker pid=1) INFO 11-29 17:16:01 [cpu_model_runner.py:68] Starting to load model /tmp/starter..."),
-        ("print", "(Worker pid=1) INFO 11-29 17:16:03 [cpu_worker.py:26] Explicitly set (1/9) GiB for KV cache on node 0"),
+        ("print", "(Worker pid=1) INFO 11-29 17:16 [cpu_worker.py:2] Explicitly set (1/9) GiB for KV cache on node 0"),
         ("print", "(Worker pid=1) INFO 11-29 17:16:04 [cpu_model_runner.py:68] Starting to load model /tmp/draft..."),
         ("answer", "ours"),
     )  # fmt: skip

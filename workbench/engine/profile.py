@@ -6,6 +6,7 @@ from typing import Any
 
 from workbench.errors import WorkbenchError
 from workbench.events import Failed
+from workbench.words import say
 
 METHODS = ("ngram", "draft_model")
 DTYPES = ("auto", "bfloat16", "float16", "float32")
@@ -67,11 +68,12 @@ class Profile:
 
     def __post_init__(self) -> None:
         _closed(self)
-        for option in ("context", "kv_gib", "max_sequences", "block_size"):
-            if (value := getattr(self, option)) is not None and value <= 0:
+        for name in ("context", "kv_gib", "max_sequences", "block_size"):
+            if (value := getattr(self, name)) is not None and value <= 0:
                 raise WorkbenchError(
-                    "{option} cannot be {value}.", "Choose more than 0, or leave it empty.", option=option, value=value
-                )
+                    "{option} cannot be {value}.", "Choose more than 0, or leave it empty.",
+                    option=say(self.__dataclass_fields__[name].metadata["label"]), value=value,
+                )  # fmt: skip
         if self.memory_share is not None and not 0 < self.memory_share <= 1:
             raise WorkbenchError(
                 "{value} is no share of the GPU memory.", "Choose a number between 0 and 1.", value=self.memory_share
@@ -97,5 +99,5 @@ def _closed(chosen: Profile | Speculation) -> None:
         if values and (value := getattr(chosen, option.name)) not in values:
             raise WorkbenchError(
                 "{option} cannot be {value}.", "Choose one of {values}.",
-                option=option.name, value=value, values=", ".join(values),
+                option=say(option.metadata["label"]), value=value, values=", ".join(values),
             )  # fmt: skip

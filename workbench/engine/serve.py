@@ -146,14 +146,18 @@ class _Engine:
                         answered_s = now_s
                     elif now_s - answered_s > STRANGER_S:
                         answered_s = float("inf")  # once is enough
-                        stranger = "Something answers on port {port}, but it is not this engine."
-                        self.on_event(Note(stranger, {"port": self.port}, "warning"))
+                        self._warn_of_stranger()
                 silent_s = now_s - self.heard_s
                 if silent_s < SILENCE_S:
                     told_silence_s = 0.0
                 elif silent_s - told_silence_s >= SILENCE_S:
                     told_silence_s = silent_s
                     self.on_event(Note("Still loading, no output for {seconds} s.", {"seconds": int(silent_s)}))
+
+    def _warn_of_stranger(self) -> None:
+        self.on_event(
+            Note("Something answers on port {port}, but it is not this engine.", {"port": self.port}, level="warning")
+        )
 
     async def _is_ours(self, client: httpx.AsyncClient) -> bool:
         """It lists the name of this run to our key, and refuses a request without it."""
