@@ -7,19 +7,12 @@ from ui import language
 from ui.widgets.button import button
 from ui.widgets.label import label, restyle
 from ui.widgets.meter import Meter, Trace
+from ui.widgets.state_light import StateLight
 from workbench import figures, words
 from workbench.engine.monitor import DeviceSample
 from workbench.words import Sentence
 
-# An engine's state as a light: how it is drawn and which word stands beside it.
-LIGHTS = {
-    "stopped": ("○", "muted", Sentence("stopped")),
-    "waiting": ("◌", "muted", Sentence("waiting")),
-    "starting": ("◐", "", Sentence("starting")),
-    "ready": ("●", "accepted", Sentence("ready")),
-    "stopping": ("◐", "muted", Sentence("stopping")),
-    "failed": ("✕", "rejected", Sentence("failed")),
-}
+SIDES = {"original": Sentence("original"), "quantized": Sentence("quantized")}
 
 
 class DeviceStrip(QFrame):
@@ -40,9 +33,9 @@ class DeviceStrip(QFrame):
         self._memory = Meter()
         self._memory_figures = label()
         self._power = label()
-        self._lights: dict[str, QLabel] = {}
-        self._row = QHBoxLayout()
-        self._row.setSpacing(16)
+        self._states = dict.fromkeys(SIDES, "stopped")
+        self._lights = {side: StateLight() for side in SIDES}
+        self._engines = self._light_row()
         line = QHBoxLayout(self)
         line.setContentsMargins(16, 0, 8, 0)
         line.setSpacing(8)
@@ -54,7 +47,7 @@ class DeviceStrip(QFrame):
         line.addSpacing(12)
         line.addWidget(self._power)
         line.addSpacing(8)
-        line.addLayout(self._row)
+        line.addWidget(self._engines)
         line.addStretch(1)
         find = button("Search actions", self.palette_asked.emit, kind="quiet", icon="search-line", only_icon=True)
         self._language = button("Switch language", self.language_asked.emit, kind="quiet")
@@ -72,18 +65,27 @@ class DeviceStrip(QFrame):
         self._last = sample
         self._draw()
 
-    def show_light(self, name: str, state: str, tone: str) -> None:
-        """The light of one engine: its name, a key of LIGHTS, and its side's colour."""
-        sign, colour, word = LIGHTS[state]
-        if name not in self._lights:
-            caption = QLabel(name)
-            restyle(caption, "tone", tone)
-            self._lights[name] = label()
-            for widget in (caption, self._lights[name]):
-                self._row.addWidget(widget)
-        light = self._lights[name]
-        language.bind(light.setText, "{sign} {word}", sign=sign, word=word)
-        restyle(light, "tone", colour)
+    def show_state(self, side: str, state: str) -> None:
+        """The light of one side's engine; both are hidden while neither runs. States are those of Engines."""
+        self._states[side] = state
+        self._lights[side].show_state(state)
+        self._engines.setVisible(any(each != "stopped" for each in self._states.values()))
+
+    def _light_row(self) -> QWidget:
+        row = QHBoxLayout()
+        row.setContentsMargins(0, 0, 0, 0)
+        row.setSpacing(8)
+        row.addWidget(label("vLLM", "caption"))
+        for side, name in SIDES.items():
+            caption = label(name.template)
+            restyle(caption, "tone", side)
+            row.addWidget(caption)
+            row.addWidget(self._lights[side])
+            row.addSpacing(4)
+        whole = QWidget()
+        whole.setLayout(row)
+        whole.hide()
+        return whole
 
     def _draw(self) -> None:
         # The button names the language it switches to.

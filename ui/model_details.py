@@ -12,6 +12,7 @@ from PySide6.QtWidgets import (
     QVBoxLayout,
     QWidget,
 )
+from workbench.catalog.capacity import Capacity, Device
 
 from ui import icons, language
 from ui.models_table import Row
@@ -23,7 +24,6 @@ from ui.widgets.label import label
 from ui.widgets.waterfall import Part, Waterfall
 from workbench import figures
 from workbench.catalog import capacity, fit
-from workbench.catalog.capacity import Capacity, Device
 from workbench.catalog.folder import Model
 from workbench.words import Sentence
 
@@ -59,7 +59,7 @@ class ModelDetails(QScrollArea):
     def show_row(self, row: Row, device: Device | None) -> None:
         other = self._row is None or row.folder != self._row.folder
         self._row, self._device = row, device
-        self._name.setText(row.folder.name)
+        self._name.setText(row.model.name if row.model else row.folder.name)
         self._path.setText(str(row.folder))
         self._path.setToolTip(str(row.folder))
         self._show_problems(row)
@@ -142,7 +142,9 @@ class ModelDetails(QScrollArea):
         language.bind(self._waterfall.setAccessibleName, "Memory by use")
         card.body.addWidget(self._waterfall)
         self._verdict = label(wrap=True)
+        self._remark = label(role="muted", wrap=True)
         card.body.addWidget(self._verdict)
+        card.body.addWidget(self._remark)
         self._fit = {
             "per_token": Figure("KV cache per token"),
             "tokens": Figure("Tokens that fit"),
@@ -218,6 +220,8 @@ class ModelDetails(QScrollArea):
         )
         self._waterfall.show_parts(parts, found.available)
         language.show(self._verdict.setText, found.sentence)
+        self._remark.setVisible(found.remark is not None)
+        language.show(self._remark.setText, found.remark or "")
         self._fit["per_token"].show_value(*figures.bytes_apart(found.kv_bytes_per_token))
         self._fit["tokens"].show_value(figures.tokens(found.tokens_that_fit))
         self._fit["speed"].show_value(figures.number(found.roofline_tok_s), "tok/s" if found.roofline_tok_s else "")

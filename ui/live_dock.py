@@ -1,0 +1,42 @@
+"""The place of the Live panel at the right: a narrow handle folds it."""
+
+from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtWidgets import QHBoxLayout, QToolButton, QWidget
+
+from ui import icons, language
+
+
+class LiveDock(QWidget):
+    """Holds `panel`; folded, only the handle is left."""
+
+    folded = Signal(bool)
+
+    def __init__(self, panel: QWidget):
+        super().__init__()
+        self._panel = panel
+        self._handle = QToolButton()
+        self._handle.setObjectName("dock_handle")
+        self._handle.setFixedWidth(22)
+        self._handle.setIconSize(QSize(16, 16))
+        self._handle.setCursor(Qt.CursorShape.PointingHandCursor)
+        self._handle.clicked.connect(self.toggle)
+        for setter in (self._handle.setToolTip, self._handle.setAccessibleName):
+            language.bind(setter, "Show or hide the Live panel")
+        row = QHBoxLayout(self)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.setSpacing(0)
+        row.addWidget(self._handle, 0, Qt.AlignmentFlag.AlignTop)
+        row.addWidget(panel)
+        self.open(True)
+
+    @property
+    def opened(self) -> bool:
+        return not self._panel.isHidden()
+
+    def open(self, opened: bool) -> None:
+        self._panel.setVisible(opened)
+        icons.bind(self._handle.setIcon, "arrow-right-s-line" if opened else "arrow-left-s-line", "muted")
+        self.folded.emit(not opened)
+
+    def toggle(self) -> None:
+        self.open(not self.opened)
