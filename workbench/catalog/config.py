@@ -34,3 +34,8 @@ def text_part(config: dict[str, Any]) -> dict[str, Any]:
 def whole(config: dict[str, Any], *names: str) -> int | None:
     """The first of these fields that holds a whole number above zero."""
     return next((config[name] for name in names if type(config.get(name)) is int and config[name] > 0), None)
+
+
+def first_text(value: Any) -> str:
+    """The first entry of a list of names; empty where there is none."""
+    return value[0] if isinstance(value, list) and value and isinstance(value[0], str) else ""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.catalog import dtypes, endings, gguf, linears, problem, quantized, rope, weights
-from workbench.catalog.config import read_config, text_part, whole
+from workbench.catalog.config import first_text, read_config, text_part, whole
 from workbench.catalog.headers import Tensor
 from workbench.catalog.linears import Linear
 from workbench.catalog.model import Model
@@ -100,7 +100,7 @@ def _build(folder: Path, config: dict, text: dict, stored: weights.Weights, note
         folder=folder,
         name=folder.resolve().name,
         format="safetensors",
-        architecture=str((config.get("architectures") or [""])[0]),
+        architecture=first_text(config.get("architectures")),
         model_type=str(config.get("model_type") or ""),
         layers=depth,
         hidden=hidden,
@@ -111,7 +111,7 @@ def _build(folder: Path, config: dict, text: dict, stored: weights.Weights, note
         vocab=whole(text, "vocab_size") or (embedding[0] if embedding else None),
         context=scaled.context,
         dtype=dtype,
-        parameters=_parameters(stored.tensors, layers, tied),
+        parameters=_parameters(stored.tensors, layers, tied, packed.bits if packed else None),
         weight_bytes=sum(tensor.bytes for tensor in stored.tensors),
         tied=tied,
         attention_bias=any(linear.bias for linear in layers if linear.in_attention),
@@ -128,15 +128,15 @@ def _build(folder: Path, config: dict, text: dict, stored: weights.Weights, note
     )
 
 
-def _parameters(tensors: tuple[Tensor, ...], layers: tuple[Linear, ...], tied: bool) -> int:
+def _parameters(tensors: tuple[Tensor, ...], layers: tuple[Linear, ...], tied: bool, bits: int | None) -> int:
     """Packed layers count as what they unpack to, their scales and zero points not at all."""
     packed = {f"{linear.name}.weight_packed": linear.weights for linear in layers}
     count = 0
     for tensor in tensors:
         if tensor.name in packed:
             count += packed[tensor.name]
-        elif tensor.name.endswith(".qweight"):  # AWQ and GPTQ: eight 4-bit or four 8-bit weights in a word
-            count += tensor.elements * 8
+        elif tensor.name.endswith(".qweight"):  # AWQ and GPTQ: words of 32 bits
+            count += tensor.elements * 32 // (bits or 4)
         elif not quantized.SIDE.search(tensor.name) and not (tied and tensor.name == "lm_head.weight"):
             count += tensor.elements
     return count

@@ -101,7 +101,7 @@ def _compressed(stored: dict[str, Any]) -> Quantized:
     ]
     bits = {_whole(scheme.get("num_bits")) for scheme in weights}
     sizes = {_whole(scheme.get("group_size")) or -1 for scheme in weights}
-    symmetric = {scheme.get("symmetric") for scheme in weights}
+    symmetric = {scheme.get("symmetric") is not False for scheme in weights}
     return Quantized(
         "compressed-tensors", _common(bits), _common(sizes), _common(symmetric),
         str(stored.get("format") or ""), tuple(sorted(sizes)),

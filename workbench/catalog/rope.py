@@ -29,7 +29,7 @@ def read(config: dict[str, Any], context: int | None) -> Rope:
         stored = {}
     kind = stored.get("rope_type") or stored.get("type")
     factor = stored.get("factor")
-    factor = float(factor) if isinstance(factor, int | float) else None
+    factor = float(factor) if isinstance(factor, int | float) and 0 < factor < 1e9 else None
     if not kind and factor is not None:
         ignored = Problem(
             "rope_untyped",
