@@ -4,7 +4,7 @@ import json
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -60,6 +60,19 @@ class Store:
         with self._db:
             self._db.execute("UPDATE reply SET state = 'interrupted' WHERE state IN ('waiting', 'streaming')")
 
+    @contextmanager
+    def _saving(self) -> Iterator[None]:
+        """One transaction, whole or not at all."""
+        try:
+            with self._db:
+                yield
+        except sqlite3.Error as error:
+            raise WorkbenchError(
+                "The chat could not be saved: {reason}.",
+                "Free some space; the chat goes on meanwhile.",
+                reason=str(error),
+            ) from error
+
     def close(self) -> None:
         self._db.close()
 
@@ -97,7 +110,7 @@ class Store:
 
     def add_turn(self, conversation: Conversation, turn: Turn) -> None:
         """Save a new turn, and the conversation with its first one; sets their ids. The prompt is safe from here on."""
-        with self._db:
+        with self._saving():
             if not conversation.id:
                 conversation.id = self._db.execute(
                     "INSERT INTO conversation (at, title, system) VALUES (?, ?, ?)",
@@ -120,7 +133,7 @@ class Store:
             turn.id, side, reply.model, reply.state, reply.text, reply.reasoning,
             reply.done and json.dumps(asdict(reply.done)), reply.error and json.dumps(asdict(reply.error)),
         )  # fmt: skip
-        with self._db:
+        with self._saving():
             self._db.execute("INSERT OR REPLACE INTO reply VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
         if reply.is_open:
             self._saved_s[turn.id, side] = now_s
@@ -129,7 +142,7 @@ class Store:
 
     def delete(self, conversation_id: int) -> None:
         """Remove a conversation with all its turns."""
-        with self._db:
+        with self._saving():
             self._db.execute("DELETE FROM conversation WHERE id = ?", (conversation_id,))
 
 

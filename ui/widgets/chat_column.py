@@ -1,0 +1,75 @@
+"""One side of the chat: who answers, and the transcript."""
+
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout
+
+from ui import language
+from ui.widgets.badge import Badge
+from ui.widgets.button import button
+from ui.widgets.label import label, restyle
+from ui.widgets.side_line import SideMark
+from ui.widgets.transcript import Transcript
+from workbench import figures
+from workbench.catalog.model import Model
+from workbench.words import Sentence
+
+NAMES = {"original": "Original", "quantized": "Quantized"}
+
+
+class ChatColumn(QFrame):
+    """`action` is what this side can do besides answering: catch up with the last prompt, or take its turn."""
+
+    def __init__(self, side: str):
+        super().__init__()
+        self.side = side
+        self.setObjectName("card")
+        self.setAccessibleName(NAMES[side])
+        self.name = label(role="section")
+        restyle(self.name, "tone", side)
+        self.badge = Badge(tone=side)
+        self.about = label(role="caption")
+        self.action = button("Answer here too", kind="plain")
+        self.action.hide()
+        self.transcript = Transcript()
+        language.bind(self.transcript.setAccessibleName, "Answers of {side}", side=Sentence(NAMES[side]))
+        head = QHBoxLayout()
+        head.setContentsMargins(12, 8, 12, 4)
+        head.setSpacing(8)
+        head.addWidget(SideMark(side))
+        head.addWidget(self.name)
+        head.addWidget(self.badge)
+        head.addWidget(self.about, 1)
+        head.addWidget(self.action)
+        whole = QVBoxLayout(self)
+        whole.setContentsMargins(1, 1, 1, 1)
+        whole.setSpacing(0)
+        whole.addLayout(head)
+        whole.addWidget(self.transcript, 1)
+
+    def show_head(self, name: str, model: Model | None, state: Sentence | None) -> None:
+        """The served name (the side's own while none is known), precision and memory, or what the engine does."""
+        language.show(self.name.setText, name or Sentence(NAMES[self.side]))
+        precision = precision_of(model)
+        self.badge.setVisible(bool(precision))
+        self.badge.show_text(precision, self.side)
+        if state is not None:
+            language.show(self.about.setText, state)
+        elif model is not None and model.weight_bytes:
+            language.bind(self.about.setText, "{size} of weights", size=figures.bytes_of(model.weight_bytes))
+        else:
+            language.show(self.about.setText, "")
+
+    def offer(self, template: str | None) -> None:
+        """Show the column's action under this name; None hides it."""
+        self.action.setVisible(template is not None)
+        if template is not None:
+            language.bind(self.action.setText, template)
+            language.bind(self.action.setAccessibleName, template)
+
+
+def precision_of(model: Model | None) -> str:
+    """INT4, or the stored number format."""
+    if model is None:
+        return ""
+    if model.quantization is not None:
+        return f"INT{model.quantization.bits}" if model.quantization.bits else model.quantization.method
+    return model.dtype
