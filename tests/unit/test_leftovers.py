@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 import fake_engine
 import pytest
@@ -40,22 +41,41 @@ def wait_for(condition, within_s=10.0):
         time.sleep(0.05)
 
 
-def test_leftovers_are_found_and_ended_and_a_decoy_survives(tmp_path, decoy):
+@pytest.fixture
+def app(tmp_path):
+    """An application that runs the engine; with it the guard's pid and those of the engine's deaf tree."""
     pids = tmp_path / "pids"
     python = fake_engine.install(tmp_path, ("tree", str(pids), "engine-part"), ("sleep", 600))
-    app = subprocess.Popen([sys.executable, "-c", APP, str(python), "serve"], stdout=subprocess.PIPE, text=True)
-    guard_pid = int(app.stdout.readline())
+    process = subprocess.Popen([sys.executable, "-c", APP, str(python), "serve"], stdout=subprocess.PIPE, text=True)
+    guard_pid = int(process.stdout.readline())
     wait_for(pids.exists)
     tree = [int(pid) for pid in pids.read_text().split()]
+    yield process, guard_pid, tree
+    process.kill()
+    process.communicate()
+    for pid in tree:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_a_killed_window_alone_leaves_nothing(app):
+    process, guard_pid, tree = app
+    os.kill(process.pid, signal.SIGKILL)
+    wait_for(lambda: guard.identity(guard_pid) is None, 10)
+    assert [pid for pid in tree if guard.identity(pid)] == []
+    assert list(leftovers.folder().iterdir()) == []
+
+
+def test_leftovers_are_found_and_ended_and_a_decoy_survives(app, decoy):
+    process, guard_pid, tree = app
     time.sleep(1.2)  # two sweeps
     assert leftovers.find() == [], "a living guard's tree is no leftover"
 
-    os.kill(app.pid, signal.SIGKILL)
+    os.kill(process.pid, signal.SIGKILL)
     os.kill(guard_pid, signal.SIGKILL)
-    app.communicate()
-    wait_for(lambda: guard.identity(guard_pid) is None)
+    # The guard's own child dies with it; those below stay.
+    wait_for(lambda: sorted(each.pid for each in leftovers.find()) == sorted(tree))
     found = leftovers.find()
-    assert sorted(each.pid for each in found) == sorted(tree)
     assert all(abs(each.since - time.time()) < 60 for each in found)
 
     leftovers.end(found, grace_s=0.5)
