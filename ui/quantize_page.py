@@ -1,10 +1,11 @@
 """Quantize: choose how, see what it means, watch it happen, take the result on."""
 
-import asyncio
+import time
 from pathlib import Path
 
 from PySide6.QtCore import QTimer, Signal
 
+from ui import language
 from ui.log_drawer import LogSource, Status
 from ui.notices import Notices
 from ui.page import Page
@@ -17,7 +18,7 @@ from workbench import jobs
 from workbench.catalog.folder import Model, inspect
 from workbench.draft import Draft
 from workbench.errors import WorkbenchError
-from workbench.events import Event, Failed
+from workbench.events import Cancelled, Event, Failed
 from workbench.quant_run import QuantRun
 from workbench.recipe import Choice, Recipe
 from workbench.settings import Settings
@@ -45,6 +46,7 @@ class QuantizePage(Page):
         self.looks = Looks(settings, tasks)
         self._cells = Cells(None, None)
         self._ending = False
+        self._started_s = 0.0
         self.set_primary("Quantize", self.start)
         self.view = Surface(self.looks)
         self.head.addWidget(self.view.recipes)
@@ -70,7 +72,7 @@ class QuantizePage(Page):
         self.draft.take_model(model)
         self._show_plan()
         if model.linears:
-            self._choose(model.linears[0].name)
+            self.show_layer(model.linears[0].name)
 
     def set_recipe(self, chosen: Recipe) -> None:
         """Plan anew with another recipe."""
@@ -87,13 +89,14 @@ class QuantizePage(Page):
     def choose(self, name: str) -> None:
         """Show one layer; before a run its weights are read for that."""
         self.view.progress.follow.setChecked(False)
-        self._choose(name)
-        self.look(name)
+        self.show_layer(name)
+        self.look()
 
-    def look(self, name: str) -> None:
-        """Read the weights of a layer that no run has reached, for their histogram."""
-        if self.draft.model and not self.running and not (self.run and name in self.run.modules):
-            self.looks.want(self.draft.model.folder, name)
+    def look(self) -> None:
+        """Read the weights of the layers in view that no run has reached, for their histograms."""
+        if self.draft.model and not self.running:
+            done = self.run.modules if self.run else ()
+            self.looks.want(self.draft.model.folder, [name for name in self.view.details.in_view if name not in done])
         self.touch()
 
     def _change(self, take) -> None:
@@ -103,7 +106,8 @@ class QuantizePage(Page):
         take()
         self._show_plan()
 
-    def _choose(self, name: str) -> None:
+    def show_layer(self, name: str) -> None:
+        """Show one layer with what is known of it."""
         self.view.strip.choose(name)
         self.view.details.show_chosen(name)
         self.touch()
@@ -115,7 +119,7 @@ class QuantizePage(Page):
         if self.draft.plan is None or self.draft.plan.blocks or self.running:
             return
         self.looks.drop()
-        self.run = QuantRun()
+        self.run, self._started_s = QuantRun(), time.monotonic()
         self.folder = jobs.create("quantize", self.draft.spec(self.view.setup.measure.isChecked()))
         self.view.progress.follow.setChecked(True)
         self.begin(self._quantize(self.folder))
@@ -125,17 +129,14 @@ class QuantizePage(Page):
         try:
             await jobs.run(folder, self.on_event, self.settings)
         except WorkbenchError as error:
-            if self.run.error is None:
+            if self.run.failed is None:
                 self.run.apply(Failed(error.message, error.hint_template, error.values))
-        except asyncio.CancelledError:
-            self.run.cancelled = True
-            raise
 
     def cancel(self) -> None:
         """End the run; its worker is gone when the task has ended."""
         self._ending = bool(self.running)
         super().cancel()
-        self.touch()
+        self.redraw()
 
     def on_event(self, event: Event) -> None:
         """Fold an event of the job in and draw it within a frame."""
@@ -148,7 +149,7 @@ class QuantizePage(Page):
         if self.running:
             return
         spec = jobs.spec_of(folder)
-        self.run, self.folder = QuantRun(clock=None), folder
+        self.run, self.folder = QuantRun(), folder
         for event in jobs.replay(folder):
             self.run.apply(event)
         model = None
@@ -159,7 +160,7 @@ class QuantizePage(Page):
         self.draft.take_job(spec, model)
         self._show_plan()
         if self.run.modules:
-            self._choose(next(reversed(self.run.modules)))
+            self.show_layer(next(reversed(self.run.modules)))
 
     def set_running(self, running: bool) -> None:
         """The form locks, the clock runs; at the end the result or the reason is shown."""
@@ -168,6 +169,8 @@ class QuantizePage(Page):
             self._tick.start()
         else:
             self._tick.stop()
+            if self.run and not (self.run.path or self.run.failed):
+                self.run.apply(Cancelled())
         self._show_plan()
 
     def would_lose(self) -> Sentence | None:
@@ -179,7 +182,7 @@ class QuantizePage(Page):
         if not self.running or self.run is None:
             return []
         words = Sentence("Quantizing {name}", {"name": self.draft.model.name})
-        return [Status(words, self.run.progress, self.run.eta_s)]
+        return [Status(words, self.run.share, self.run.left_s())]
 
     def logs(self) -> list[LogSource]:
         return [LogSource(Sentence("Quantization"), self.folder / "worker.log")] if self.folder else []
@@ -194,14 +197,17 @@ class QuantizePage(Page):
             self.view.strip.choose(newest)
             self.view.details.show_chosen(newest)
         self.view.details.draw(self.draft.plan, self.run, self.draft.model, bool(self.running))
-        self.view.show_below(self.draft, self.run, bool(self.running), self._ending, self.folder)
+        self.view.show_run(self.draft, self.run, bool(self.running), self.folder)
+        if self.running and self.run:
+            block = next((each.block for each in self.draft.model.linears if each.name == self.run.current), None)
+            self.view.progress.show_run(self.run, block, time.monotonic() - self._started_s, self._ending)
 
     def _show_plan(self) -> None:
         """Draw what depends on the plan and on which part of the work the page is in."""
         running, done = bool(self.running), bool(self.run and self.run.path)
         plan = self.draft.plan
         if self.draft.model or self.run:
-            self.set_title("{name}", name=self.draft.model.name if self.draft.model else self.draft.output.name)
+            language.show(self.heading.setText, self.draft.model.name if self.draft.model else self.draft.output.name)
         else:
             self.set_title("Quantize")
         self._cells = Cells(plan, self.run)
@@ -224,6 +230,7 @@ class QuantizePage(Page):
         view.details.unpinned.connect(view.strip.unpin)
         view.strip.chosen.connect(self.choose)
         view.details.look_wanted.connect(self.look)
+        language.changed.connect(self._show_plan)
         view.strip.pinned.connect(self._pin)
         view.progress.cancelled.connect(self.cancel)
         view.progress.followed.connect(self.touch)
@@ -233,6 +240,4 @@ class QuantizePage(Page):
 
     def _pin(self, name: str) -> None:
         self.view.details.show_pinned(name)
-        if name:
-            self.look(name)
-        self.touch()
+        self.look()

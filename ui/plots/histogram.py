@@ -122,6 +122,10 @@ class HistogramPlot(QWidget):
         """What the picture alone does not say, such as the count of values that are not finite."""
         return self._remark.text()
 
+    @property
+    def legend_text(self) -> str:
+        return self._legend.text()
+
     def curves(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """The data now drawn, by curve."""
         named = {"before": self._before, "after": self._after, "levels": self._levels}

@@ -22,13 +22,13 @@ class Cells:
         self._planned = {planned.linear.name: planned for planned in plan.linears} if plan else {}
         self._conflicts = {name for conflict in (plan.conflicts if plan else ()) for name in conflict.modules}
         self._drawn = 0
-        self._working: str | None = None
+        self._current = ""
         self._run = run
 
     def all(self) -> list[Cell]:
         """Every cell, the plan's or, where the original is gone, those of the run's results."""
         done = self._run.modules if self._run else {}
-        self._drawn, self._working = len(done), self._run.working if self._run else None
+        self._drawn, self._current = len(done), self._run.current if self._run else ""
         if self._planned:
             return [self._cell(planned.linear.name) for planned in self._planned.values()]
         return [_done_cell(event) for event in done.values()]
@@ -38,8 +38,8 @@ class Cells:
         if self._run is None:
             return
         names = list(self._run.modules)[self._drawn :]
-        names += [name for name in (self._working, self._run.working) if name and name not in names]
-        self._drawn, self._working = len(self._run.modules), self._run.working
+        names += [name for name in (self._current, self._run.current) if name and name not in names]
+        self._drawn, self._current = len(self._run.modules), self._run.current
         for name in names:
             if name in self._planned:
                 yield self._cell(name)
@@ -50,7 +50,7 @@ class Cells:
         return _waiting_cell(self._planned[name], self._state(name))
 
     def _state(self, name: str) -> State:
-        if self._run and self._run.working == name:
+        if self._run and self._run.current == name:
             return "working"
         if name in self._conflicts:
             return "conflict"

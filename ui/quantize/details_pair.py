@@ -13,11 +13,11 @@ from workbench.words import Sentence
 
 
 class DetailsPair(QWidget):
-    """`choice_changed(name, choice, everywhere)`, `look_wanted(name)` and `unpinned` come from the cards."""
+    """`choice_changed(name, choice, everywhere)`, `look_wanted` and `unpinned` come from the cards."""
 
     choice_changed = Signal(str, object, bool)
     unpinned = Signal()
-    look_wanted = Signal(str)
+    look_wanted = Signal()
 
     def __init__(self, looks: Looks):
         super().__init__()
@@ -43,6 +43,11 @@ class DetailsPair(QWidget):
         self._names[self.pinned] = name
         self.pinned.setVisible(bool(name))
 
+    @property
+    def in_view(self) -> list[str]:
+        """The layers that the cards show."""
+        return [name for name in self._names.values() if name]
+
     def draw(self, plan: Plan | None, run: QuantRun | None, model: Model | None, locked: bool) -> None:
         """Draw both from what is known; `locked` while a run uses the plan."""
         planned = {entry.linear.name: entry for entry in plan.linears} if plan else {}
@@ -56,15 +61,15 @@ class DetailsPair(QWidget):
             card.show_layer(planned.get(name), name, looked, done, waiting, can_look, _fused(plan, planned.get(name)))
             card.form.lock(locked or bool(run and run.path))
 
-    def _waiting(self, name: str, run: QuantRun | None, model: Model | None, locked: bool) -> Sentence | None:
-        if run and run.working == name:
+    def _waiting(self, name: str, run: QuantRun | None, model: Model | None, locked: bool) -> Sentence | str | None:
+        if run and run.current == name:
             return Sentence("This layer is in work.")
         if locked:
             return Sentence("This layer waits for its turn.")
         if model and self._looks.wants(model.folder, name):
             return Sentence("Reading the weights…")
         if model and (error := self._looks.failure(model.folder, name)):
-            return Sentence("{reason}", {"reason": f"{error} {error.hint}".strip()})
+            return f"{error} {error.hint}".strip()
         return None
 
 

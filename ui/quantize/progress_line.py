@@ -40,24 +40,24 @@ class ProgressLine(QFrame):
         row.addWidget(self.follow)
         row.addWidget(self.cancel)
 
-    def show_run(self, run: QuantRun, blocks: int | None, ending: bool) -> None:
-        """`blocks` is how many the model has; `ending` that the worker is being ended."""
+    def show_run(self, run: QuantRun, block: int | None, elapsed_s: float, ending: bool) -> None:
+        """`block` is the one at hand, None between blocks; `ending`: the worker is being ended."""
         parts = []
         if ending:
             parts.append(say("Ending the worker"))
-        elif run.modules and run.working and run.block is not None and blocks:
-            parts.append(say("block {block} of {blocks}", block=run.block + 1, blocks=blocks))
+        elif block is not None:
+            parts.append(say("block {block}", block=block))
+            parts.append(say("{done} of {total} layers", done=run.done, total=run.total))
         else:
             parts.append(say(run.stage) if run.stage else say("Starting the worker"))
-        if run.elapsed_s is not None:
-            parts.append(say("{time} elapsed", time=figures.clock(run.elapsed_s)))
-        if run.eta_s is not None and not ending:
-            parts.append(say("about {time} left", time=figures.clock(run.eta_s)))
+        parts.append(say("{time} elapsed", time=figures.clock(elapsed_s)))
+        if not ending and (left_s := run.left_s()) is not None:
+            parts.append(say("about {time} left", time=figures.clock(left_s)))
         self.words.setText(" · ".join(parts))
-        if run.progress is None:
+        if run.share is None:
             self.bar.setRange(0, 0)
         else:
             self.bar.setRange(0, 1000)
-            self.bar.setValue(round(run.progress * 1000))
+            self.bar.setValue(round(run.share * 1000))
         self.bar.setAccessibleDescription(self.words.text())
         self.cancel.setEnabled(not ending)

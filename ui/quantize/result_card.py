@@ -55,12 +55,12 @@ class ResultCard(Card):
         self._original, self._result = original, Path(run.path)
         language.bind(self.heading.setText, "Done and verified")
         self.place.setText(run.path)
-        own = next((found for found in run.quality if found.name == self._result.name), None)
-        plain = next((found for found in run.quality if found is not own), None)
+        own = run.quality.get(self._result.name)
+        plain = run.quality.get("RTN")
         before = figures.bytes_of(plan.model.weight_bytes if plan else None)
         perplexity = figures.number(own.original_perplexity if own else None)
         self._fill(0, Sentence("Original"), "original", before, figures.DASH, perplexity, figures.DASH)
-        after = figures.bytes_of(run.size or None)
+        after = figures.bytes_of(run.size)
         for row, found, words, tone, size in (
             (1, own, Sentence("Quantized"), "quantized", after),
             (2, plain, Sentence("Plain rounding"), "muted", figures.DASH),

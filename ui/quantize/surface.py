@@ -20,6 +20,7 @@ from ui.widgets.block_strip import BlockStrip, Cell
 from ui.widgets.error_scale import ErrorLegend
 from workbench import figures
 from workbench.draft import Draft
+from workbench.errors import WorkbenchError
 from workbench.quant_run import QuantRun
 
 STRIP_WIDTH = 412  # seven columns with room for "GPTQ 4"
@@ -71,23 +72,22 @@ class Surface(QStackedWidget):
                     bits=figures.number(draft.plan.average_bits, 2), size=figures.bytes_of(draft.plan.predicted_bytes),
                 )  # fmt: skip
 
-    def show_below(self, draft: Draft, run: QuantRun | None, running: bool, ending: bool, folder: Path | None) -> None:
-        """Show the run's side: its progress, its end, what it had to tell."""
-        done, failed = bool(run and run.path and not running), bool(run and run.error and not running)
+    def show_run(self, draft: Draft, run: QuantRun | None, running: bool, folder: Path | None) -> None:
+        """Show the run's side: the line that moves, or how it ended, and what it had to tell."""
+        ended = run if run and not running else None
+        done, failed = bool(ended and ended.path), bool(ended and ended.failed)
         self.progress.setVisible(running)
         self.setup.setVisible(draft.plan is not None and not running and not done)
         self.result.setVisible(done)
-        if running and run:
-            self.progress.show_run(run, draft.model.layers if draft.model else None, ending)
-        if done and run:
-            self.result.show_run(run, draft.plan, draft.model.folder if draft.model else None)
-        if failed and run and run.error:
-            if self.failure.isHidden():
-                self.failure.show_failure(run.error, _log(folder))
-            self.again.setEnabled(draft.plan is not None and not draft.plan.blocks)
-        else:
-            self.failure.hide()
-        self.notes.show_run(run, cancelled=bool(run and run.cancelled and not running))
+        if done:
+            self.result.show_run(ended, draft.plan, draft.model.folder if draft.model else None)
+        if failed and self.failure.isHidden():
+            hint = ended.hint.template if ended.hint else ""
+            values = (ended.hint.values if ended.hint else {}) | ended.failed.values
+            self.failure.show_failure(WorkbenchError(ended.failed.template, hint, **values), _log(folder))
+        self.failure.setVisible(failed)
+        self.again.setEnabled(draft.plan is not None and not draft.plan.blocks)
+        self.notes.show_run(run, cancelled=bool(ended and ended.cancelled))
 
     def _work(self) -> QWidget:
         left = Card()

@@ -13,6 +13,7 @@ from ui.widgets.label import label
 
 STEP_DB = 5.0
 SMALLEST_SPAN_DB = 10.0
+EVEN_LUMINANCE = 0.179  # black and white contrast alike with this
 FAR_END = {"dark": "#FFE9C7", "light": "#4A2A00"}  # what stands out most from the ground
 
 
@@ -41,10 +42,8 @@ class ErrorScale:
         return _mixed(one, other, place - index)
 
     def ink(self, db: float) -> QColor:
-        """The darkest or the lightest colour, whichever reads better on `color(db)`."""
-        ground = luminance(self.color(db))
-        # Contrast with white falls below that with near-black where (1.05) / (l + .05) < (l + .05) / (.0575).
-        return QColor(theme.DARK.ground) if ground > 0.196 else QColor("#FFFFFF")
+        """Black or white, whichever reads better on `color(db)`; the worse of both is never below 4.5:1."""
+        return QColor("#000000" if luminance(self.color(db)) > EVEN_LUMINANCE else "#FFFFFF")
 
 
 class ErrorLegend(QWidget):

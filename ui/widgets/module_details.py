@@ -25,12 +25,12 @@ class ModuleDetails(Card):
     Signals:
         choice_changed(name, choice, everywhere): the user wants this layer (or its like in all blocks) otherwise
         closed: the second card is not wanted any more
-        look_wanted(name): its weights shall be read for a histogram
+        look_wanted: its weights shall be read for a histogram
     """
 
     choice_changed = Signal(str, object, bool)
     closed = Signal()
-    look_wanted = Signal(str)
+    look_wanted = Signal()
 
     def __init__(self, *, closable: bool = False):
         super().__init__()
@@ -44,7 +44,7 @@ class ModuleDetails(Card):
         self.plot = HistogramPlot()
         self.waiting = label(role="muted", wrap=True)
         self.waiting.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        self.look = button("Look at the weights", lambda: self.look_wanted.emit(self.name), icon="bar-chart-2-line")
+        self.look = button("Look at the weights", self.look_wanted.emit, icon="bar-chart-2-line")
         self._picture = QStackedWidget()
         self._picture.addWidget(self.plot)
         self._picture.addWidget(self._placeholder())
@@ -83,11 +83,11 @@ class ModuleDetails(Card):
         name: str,
         looked: Histogram | None = None,
         done: ModuleDone | None = None,
-        waiting: Sentence | None = None,
+        waiting: Sentence | str | None = None,
         can_look: bool = False,
         siblings: tuple[str, ...] = (),
     ) -> None:
-        """Show one layer. `waiting` stands in place of a histogram that is not there, with a button where `can_look`."""
+        """Show one layer. `waiting` stands in place of a missing histogram, with a button where `can_look`."""
         self.name = name
         self._show_heading(planned, done)
         if done is not None:
