@@ -151,7 +151,6 @@ _WORDS = {
     "bits": Sentence("bits"),
     "group_size": Sentence("group size"),
     "symmetric": Sentence("symmetry"),
-    "order": Sentence("column order"),
 }
 
 

@@ -158,6 +158,8 @@ def _shared_heads(plan: Plan) -> Note | None:
 def _refusal(conflict: Conflict) -> WorkbenchError:
     hint = conflict.hint
     values = (dict(hint.values) if hint else {}) | dict(conflict.sentence.values)
+    # A sentence inside a sentence is put into words here: events carry plain values.
+    values = {name: value if isinstance(value, int | float) else str(value) for name, value in values.items()}
     return WorkbenchError(conflict.sentence.template, hint.template if hint else "", **values)
 
 
