@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -286,20 +287,14 @@ class ChatPage(Page):
             folder = Path(profile.model)
             if folder not in self._models:
                 self._models[folder] = None
-                self.begin_reading(folder)
+                self.tasks.start(self._read(folder))
         self.touch()
 
-    def begin_reading(self, folder: Path) -> None:
+    async def _read(self, folder: Path) -> None:
         """Read what the column's head says of a model, off the window's thread."""
-
-        async def read() -> None:
-            try:
-                self._models[folder] = await asyncio.to_thread(inspect, folder)
-            except WorkbenchError:
-                return  # it serves; only its precision and size stay unsaid
+        with suppress(WorkbenchError):  # it serves; only its precision and size stay unsaid
+            self._models[folder] = await asyncio.to_thread(inspect, folder)
             self.touch()
-
-        self.tasks.start(read())
 
     def _on_action(self, side: str) -> None:
         if self.engines.endpoint(side) is not None:

@@ -12,7 +12,7 @@ from workbench import figures
 from workbench.catalog.model import Model
 from workbench.words import Sentence
 
-NAMES = {"original": "Original", "quantized": "Quantized"}
+NAMES = {"original": Sentence("Original"), "quantized": Sentence("Quantized")}
 
 
 class ChatColumn(QFrame):
@@ -22,7 +22,7 @@ class ChatColumn(QFrame):
         super().__init__()
         self.side = side
         self.setObjectName("card")
-        self.setAccessibleName(NAMES[side])
+        language.show(self.setAccessibleName, NAMES[side])
         self.name = label(role="section")
         restyle(self.name, "tone", side)
         self.badge = Badge(tone=side)
@@ -30,7 +30,7 @@ class ChatColumn(QFrame):
         self.action = button("Answer here too", kind="plain")
         self.action.hide()
         self.transcript = Transcript()
-        language.bind(self.transcript.setAccessibleName, "Answers of {side}", side=Sentence(NAMES[side]))
+        language.bind(self.transcript.setAccessibleName, "Answers of {side}", side=NAMES[side])
         head = QHBoxLayout()
         head.setContentsMargins(12, 8, 12, 4)
         head.setSpacing(8)
@@ -47,7 +47,7 @@ class ChatColumn(QFrame):
 
     def show_head(self, name: str, model: Model | None, state: Sentence | None) -> None:
         """The served name (the side's own while none is known), precision and memory, or what the engine does."""
-        language.show(self.name.setText, name or Sentence(NAMES[self.side]))
+        language.show(self.name.setText, name or NAMES[self.side])
         precision = precision_of(model)
         self.badge.setVisible(bool(precision))
         self.badge.show_text(precision, self.side)

@@ -18,6 +18,7 @@ from workbench.measure.timing import TokenTimes
 
 # A long prompt on a CPU may take minutes before its first token; the user can stop any time.
 TIMEOUT = httpx.Timeout(10, connect=5, read=900)
+LINGER_S = 0.5  # for a server that keeps the connection after the last event
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,24 +143,38 @@ class _Stream:
 
     async def read(self, answer: httpx.Response) -> ReplyDone | ReplyFailed:
         """Read to the end. HTTP 200 and [DONE] prove nothing: an engine that died says so in a chunk before."""
-        events = EventStream()
-        async for raw in answer.aiter_bytes():
-            at_s = time.monotonic()
-            for data in events.feed(raw):
-                if data == "[DONE]":
-                    return self.done(self._reason or "stop")
-                try:
-                    chunk = json.loads(data)
-                    if error := chunk.get("error") or (chunk.get("object") == "error" and chunk):
-                        return _broken(_reason_of(error))
-                    self._take(chunk, at_s)
-                except (ValueError, AttributeError, LookupError, TypeError):
-                    return _broken(data[:200])
-        if self._reason:
-            return self.done(self._reason)
-        return ReplyFailed(
+        events, last = EventStream(), None
+        try:
+            # The body is read to its end even after the last event: leaving it would abandon httpx's generators to
+            # the garbage collector, which may run outside the loop.
+            async with asyncio.timeout(None) as patience:
+                async for raw in answer.aiter_bytes():
+                    at_s = time.monotonic()
+                    for data in events.feed(raw):
+                        last = last or self._event(data, at_s)
+                    if last and patience.when() is None:
+                        patience.reschedule(asyncio.get_running_loop().time() + LINGER_S)
+        except (TimeoutError, httpx.HTTPError):
+            if last is None:
+                raise
+        if last is None and self._reason:
+            last = self.done(self._reason)
+        return last or ReplyFailed(
             "The answer broke off: the engine closed the connection.", "Look at its log, then send again."
         )
+
+    def _event(self, data: str, at_s: float) -> ReplyDone | ReplyFailed | None:
+        """Take one event's data; the end of the answer if it is that."""
+        if data == "[DONE]":
+            return self.done(self._reason or "stop")
+        try:
+            chunk = json.loads(data)
+            if error := chunk.get("error") or (chunk.get("object") == "error" and chunk):
+                return _broken(_reason_of(error))
+            self._take(chunk, at_s)
+        except (ValueError, AttributeError, LookupError, TypeError):
+            return _broken(data[:200])
+        return None
 
     def _take(self, chunk: dict[str, Any], at_s: float) -> None:
         for choice in chunk.get("choices") or ():
