@@ -1,42 +1,53 @@
 """The window: its pages in a row, the connections between them, the action table, and closing."""
 
 import asyncio
+from pathlib import Path
 
-from PySide6.QtCore import QSettings, Qt
 from PySide6.QtGui import QIcon
 from PySide6.QtWidgets import (
     QApplication,
     QHBoxLayout,
     QMainWindow,
     QMenu,
-    QMessageBox,
-    QSplitter,
     QStackedWidget,
     QVBoxLayout,
     QWidget,
 )
 
-from ui import actions, language, theme
+from ui import actions, language, place, theme
 from ui.actions import Action
+from ui.banners import Banners
+from ui.chat_page import ChatPage
+from ui.closing import ClosingQuestion
 from ui.device_strip import DeviceStrip
+from ui.engines import Engines
+from ui.live_dock import LiveDock
+from ui.live_panel import LivePanel
 from ui.log_drawer import LogDrawer, LogSource
 from ui.models_page import ModelsPage
-from ui.notices import Notice, Notices
+from ui.notices import Notices
 from ui.page import Page
 from ui.palette import Choice, Palette
+from ui.quantize_page import QuantizePage
 from ui.rail import Rail, Station
+from ui.serve_page import ServePage
 from ui.settings_dialog import SettingsDialog
 from ui.tasks import Tasks
-from ui.widgets import Banner, button
-from workbench import leftovers, paths, words
+from workbench import paths, words
 from workbench import settings as stored
+from workbench.catalog.folder import Model
 from workbench.engine import monitor
 from workbench.errors import WorkbenchError
 from workbench.settings import Settings
 from workbench.words import Sentence, say
 
-STATIONS = (Station("models", "Models", "stack-line"),)
-BANNERS = 3  # more would push the page away; the log keeps them all
+STATIONS = (
+    Station("models", "Models", "stack-line"),
+    Station("quantize", "Quantize", "scissors-cut-line"),
+    Station("serve", "Serve", "play-circle-line"),
+    Station("chat", "Chat", "chat-3-line"),
+)
+WITH_LIVE = ("serve", "chat")
 
 
 class MainWindow(QMainWindow):
@@ -49,8 +60,18 @@ class MainWindow(QMainWindow):
         self.notices = Notices(self)
         self.tasks = Tasks(self.notices.tell)
         self.models_page = ModelsPage(settings, self.tasks, self.notices)
-        self.pages: dict[str, Page] = {"models": self.models_page}
-        self._question: QMessageBox | None = None
+        self.quantize_page = QuantizePage(settings, self.tasks, self.notices)
+        self.engines = Engines(settings, self.tasks, self)
+        self.serve_page = ServePage(settings, self.tasks, self.notices, self.engines)
+        self.chat_page = ChatPage(settings, self.tasks, self.notices, self.engines)
+        self.live_panel = LivePanel(self.engines)
+        self.pages: dict[str, Page] = {
+            "models": self.models_page,
+            "quantize": self.quantize_page,
+            "serve": self.serve_page,
+            "chat": self.chat_page,
+        }
+        self.question: ClosingQuestion | None = None
         self.setWindowTitle("Lathe")
         self.setWindowIcon(QIcon(str(paths.RESOURCES / "icons" / "lathe.svg")))
         self._lay_out()
@@ -67,9 +88,13 @@ class MainWindow(QMainWindow):
         """Everything the window can be told to do."""
         return (
             Action("models", "Go to Models", "Ctrl+1", lambda: self.show_page("models")),
+            Action("quantize", "Go to Quantize", "Ctrl+2", lambda: self.show_page("quantize")),
+            Action("serve", "Go to Serve", "Ctrl+3", lambda: self.show_page("serve")),
+            Action("chat", "Go to Chat", "Ctrl+4", lambda: self.show_page("chat")),
             Action("palette", "Search actions", "Ctrl+K", self.open_palette),
             Action("open_folder", "Open a model folder…", "Ctrl+O", self.open_folder),
             Action("rescan", "Look for models again", "F5", self.models_page.rescan),
+            Action("live", "Show or hide the Live panel", "Ctrl+L", lambda: self.dock.toggle()),
             Action("logs", "Show or hide the logs", "Ctrl+J", lambda: self.drawer.toggle()),
             Action("language", "Switch language", "Ctrl+Shift+L", self.switch_language),
             Action("theme", "Switch between dark and light", "Ctrl+Shift+T", self.switch_theme),
@@ -80,7 +105,7 @@ class MainWindow(QMainWindow):
     def begin(self) -> None:
         """Start what needs the loop: the device readings, the pages' own, the look for leftovers."""
         self.tasks.start(monitor.device_samples(self.strip.show_sample))
-        self.tasks.start(self._look_for_leftovers())
+        self.tasks.start(self.banners.look_for_leftovers())
         for page in self.pages.values():
             page.arrive()
 
@@ -88,6 +113,8 @@ class MainWindow(QMainWindow):
         """Go to a station by its key."""
         self.stack.setCurrentWidget(self.pages[key])
         self.rail.show_picked(key)
+        self.dock.setVisible(key in WITH_LIVE)
+        self.pages[key].setFocus()
 
     def open_folder(self) -> None:
         self.show_page("models")
@@ -110,64 +137,23 @@ class MainWindow(QMainWindow):
         self.settings.theme = "light" if theme.tokens().scheme == "dark" else "dark"
         self._on_setting("theme")
 
-    # -- telling -----------------------------------------------------------------------------------------------
-
-    def _on_notice(self, notice: Notice) -> None:
-        banner = Banner(notice.level, notice.sentence, hint=notice.hint, details=notice.details)
-        self._add_banner(banner)
-
-    def _add_banner(self, banner: Banner) -> None:
-        while self._banners.count() >= BANNERS:
-            self._banners.takeAt(0).widget().deleteLater()
-        self._banners.addWidget(banner)
-
-    async def _look_for_leftovers(self) -> None:
-        """Offer to end what an earlier run left when it was killed together with its guard."""
-        found = await asyncio.to_thread(leftovers.find)
-        if not found:
-            return
-
-        async def end_them() -> None:
-            await asyncio.to_thread(leftovers.end, found)
-            self.notices.info(Sentence("The leftovers were ended."))
-
-        end = button("End them", lambda: (banner.dismiss(), self.tasks.start(end_them())))
-        banner = Banner(
-            "warning",
-            Sentence("{count} processes of an earlier run still live and may hold memory.", {"count": len(found)}),
-            end,
-            hint=", ".join(f"{each.pid} {each.command}" for each in found[:3]),
-        )
-        self._add_banner(banner)
-
     # -- closing -----------------------------------------------------------------------------------------------
 
     def closeEvent(self, event) -> None:
         """Never closes here: either asks, or lets the loop end everything and leave."""
         event.ignore()
-        if self.closed.is_set() or self._question is not None:
+        if self.closed.is_set() or self.question is not None:
             return
         losses = [loss for page in self.pages.values() if (loss := page.would_lose())]
         if not losses:
             self.leave()
             return
-        self._question = QMessageBox(self)
-        self._question.setIcon(QMessageBox.Icon.Question)
-        self._question.setWindowTitle("Lathe")
-        self._question.setText(say("Close Lathe and end what is running?"))
-        self._question.setInformativeText("\n".join(map(str, losses)))
-        stay = self._question.addButton(say("Keep working"), QMessageBox.ButtonRole.RejectRole)
-        go = self._question.addButton(say("End and close"), QMessageBox.ButtonRole.DestructiveRole)
-        self._question.setDefaultButton(stay)
-        self._question.setEscapeButton(stay)
-        self._question.finished.connect(lambda _code: self._on_answer(self._question.clickedButton() is go))
-        self._question.open()
+        self.question = ClosingQuestion(self, losses, self.leave)
+        self.question.destroyed.connect(self._on_answered)
+        self.question.open()
 
-    def _on_answer(self, go: bool) -> None:
-        self._question.deleteLater()
-        self._question = None
-        if go:
-            self.leave()
+    def _on_answered(self) -> None:
+        self.question = None
 
     def leave(self) -> None:
         """Close without a question; the application ends all tasks after this."""
@@ -185,22 +171,22 @@ class MainWindow(QMainWindow):
         self.stack = QStackedWidget()
         for page in self.pages.values():
             self.stack.addWidget(page)
-        self._banners = QVBoxLayout()
-        self._banners.setContentsMargins(24, 0, 24, 0)
-        self._banners.setSpacing(8)
+        self.banners = Banners(self.tasks, self.notices)
         middle = QWidget()
         column = QVBoxLayout(middle)
-        column.setContentsMargins(0, 8, 0, 0)
-        column.addLayout(self._banners)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(0)
+        column.addWidget(self.banners)
         column.addWidget(self.stack, 1)
-        self.split = QSplitter(Qt.Orientation.Horizontal)
-        self.split.setChildrenCollapsible(False)
-        self.split.addWidget(middle)
-        self.split.setStretchFactor(0, 1)
+        self.dock = LiveDock(self.live_panel)
+        across = QHBoxLayout()
+        across.setSpacing(0)
+        across.addWidget(middle, 1)
+        across.addWidget(self.dock)
         right = QVBoxLayout()
         right.setSpacing(0)
         right.addWidget(self.strip)
-        right.addWidget(self.split, 1)
+        right.addLayout(across, 1)
         right.addWidget(self.drawer)
         whole = QWidget()
         whole.setObjectName("ground")
@@ -213,11 +199,31 @@ class MainWindow(QMainWindow):
         self.setMinimumSize(1024, 640)
 
     def _connect(self) -> None:
-        self.notices.added.connect(self._on_notice)
+        self.models_page.quantize_picked.connect(self._on_quantize)
+        self.models_page.serve_picked.connect(self._on_serve)
+        self.quantize_page.models_wanted.connect(lambda: self.show_page("models"))
+        self.quantize_page.finished.connect(self._on_quantized)
+        self.serve_page.chat_asked.connect(lambda: self.show_page("chat"))
+        self.chat_page.serve_asked.connect(lambda: self.show_page("serve"))
+        self.chat_page.replied.connect(self.live_panel.add_reply)
+        self.engines.changed.connect(lambda side: self.strip.show_state(side, self.engines.state(side)))
         self.rail.picked.connect(self.show_page)
         self.rail.settings_asked.connect(self.open_settings)
         self.strip.palette_asked.connect(self.open_palette)
         self.strip.language_asked.connect(self.switch_language)
+
+    def _on_quantize(self, model: Model) -> None:
+        self.show_page("quantize")
+        self.quantize_page.open(model)
+
+    def _on_serve(self, model: Model) -> None:
+        self.show_page("serve")
+        self.serve_page.open(model)
+
+    def _on_quantized(self, original: Path, result: Path) -> None:
+        self.models_page.rescan()
+        self.show_page("serve")
+        self.serve_page.open_pair(original, result)
 
     def _on_setting(self, name: str) -> None:
         if name == "language":
@@ -249,28 +255,13 @@ class MainWindow(QMainWindow):
         own = LogSource(Sentence("Lathe"), paths.home() / "lathe.log")
         return [source for page in self.pages.values() for source in page.logs()] + [own]
 
-    # -- remembering -------------------------------------------------------------------------------------------
-
     def _restore(self) -> None:
-        """Stand where the last window stood; on a first run, fill a small screen and no more."""
-        kept = _kept()
-        if not self.restoreGeometry(kept.value("geometry") or b""):
-            screen = self.screen().availableGeometry()
-            self.resize(min(1440, screen.width()), min(900, screen.height()))
-        if state := kept.value("split"):
-            self.split.restoreState(state)
-        self.drawer.open(kept.value("drawer") == "open")
-        last = kept.value("page")
-        self.show_page(last if last in self.pages else STATIONS[0].key)
+        kept = place.restore(self)
+        self.dock.open(kept.get("live") != "folded")
+        self.drawer.open(kept.get("drawer") == "open")
+        self.show_page(kept["page"] if kept.get("page") in self.pages else STATIONS[0].key)
 
     def _remember(self) -> None:
-        kept = _kept()
-        kept.setValue("geometry", self.saveGeometry())
-        kept.setValue("split", self.split.saveState())
-        kept.setValue("drawer", "open" if self.drawer.opened else "closed")
-        kept.setValue("page", next(key for key, page in self.pages.items() if page is self.stack.currentWidget()))
-        kept.sync()
-
-
-def _kept() -> QSettings:
-    return QSettings(str(paths.home() / "window.ini"), QSettings.Format.IniFormat)
+        shown = next(key for key, page in self.pages.items() if page is self.stack.currentWidget())
+        words_of = {True: "open", False: "folded"}
+        place.remember(self, live=words_of[self.dock.opened], drawer=words_of[self.drawer.opened], page=shown)

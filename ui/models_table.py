@@ -59,12 +59,9 @@ class Row:
             if capacity.fits:
                 badges.append((f"{precision} ●", "original" if precision == "FP16" else "quantized"))
             else:
-                badges.append((f"{precision} ✕ {figures.more_than(*needed_and_free(capacity))}", "muted"))
+                needed = figures.more_than(capacity.needed, capacity.available)
+                badges.append((f"{precision} ✕ {needed}", "muted"))
         return badges
-
-
-def needed_and_free(capacity: Capacity) -> tuple[int, int]:
-    return capacity.needed, capacity.available
 
 
 class ModelsTable(QTableView):
