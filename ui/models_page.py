@@ -96,7 +96,9 @@ class ModelsPage(Page):
     def get_starter(self) -> None:
         """Fetch the starter model in a job."""
         if self._getting is None:
+            self.progress = Progress()
             self._getting = self.begin(self._get_starter())
+            self.touch()
 
     def show_found(self, rows: list[Row], devices: list[Device]) -> None:
         """Take what a scan found. Also how pictures and tests fill the page."""
@@ -105,7 +107,7 @@ class ModelsPage(Page):
             names = [each.name for each in devices]
             kept = names.index(self.device.name) if self.device and self.device.name in names else 0
             self.device = devices[kept] if devices else None
-        self.rows = rows
+        first, self.rows = self.rows is None, rows
         self.table.show_rows(rows)
         if self._wanted is not None:
             self.table.pick(self._wanted)
@@ -114,6 +116,8 @@ class ModelsPage(Page):
         self.device_box.addItems([each.name for each in devices])
         self.device_box.setCurrentIndex(devices.index(self.device) if self.device else -1)
         self.redraw()
+        if first and self.isVisible():
+            (self.table if rows else self.starter_button).setFocus()
 
     def would_lose(self) -> Sentence | None:
         return Sentence("The starter model is not complete yet.") if self._getting else None
@@ -212,7 +216,6 @@ class ModelsPage(Page):
         self.show_found(*await asyncio.to_thread(look, folders, self.device and self.device.name))
 
     async def _get_starter(self) -> None:
-        self.progress = Progress()
         self._job = jobs.create("starter", {})
         try:
             await jobs.run(self._job, self.on_event, self.settings)

@@ -99,8 +99,8 @@ def of_bytes(used: float | None, total: float | None) -> str:
     return f"{part:.0f} / {whole} {unit}" if part >= 99.95 else f"{part:.1f} / {whole} {unit}"
 
 
-def more_than(needed: int, available: int) -> tuple[str, str]:
-    """Two sizes to be read as "15.2 > 11.6", in the larger one's unit, which is left out."""
+def more_than(needed: int, available: int) -> str:
+    """ "15.2 > 11.6": two sizes in the larger one's unit, which is left out."""
     unit = bytes_apart(max(needed, available))[1]
     scale = 1000 ** ("B", "kB", "MB", "GB", "TB").index(unit)
-    return f"{needed / scale:.1f}", f"{available / scale:.1f}"
+    return f"{needed / scale:.1f} > {available / scale:.1f}"

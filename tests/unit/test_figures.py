@@ -32,7 +32,7 @@ def test_used_of_total_share_one_unit():
 
 
 def test_more_than_leaves_the_unit_out():
-    assert figures.more_than(15_200_000_000, 11_600_000_000) == ("15.2", "11.6")
+    assert figures.more_than(15_200_000_000, 11_600_000_000) == "15.2 > 11.6"
 
 
 @pytest.mark.parametrize(
