@@ -72,10 +72,9 @@ class LivePanel(QFrame):
         self.empty.setVisible(not shown and not asked)
         for fold in self._folds:
             fold.setVisible(bool(shown or asked))
-        for of, lines in self._lines.items():
-            seen = asked if of in ("ttft", "between") else shown
+        for lines in self._lines.values():
             for side, line in lines.items():
-                line.setVisible(side in seen)
+                line.setVisible(side in shown or side in asked)
         runs = {side: self._engines.run(side) for side in shown}
         self._draw_acceptance(runs)
         self._draw_cache(runs)
@@ -101,7 +100,7 @@ class LivePanel(QFrame):
         inside = QWidget()
         inside.setObjectName("ground")
         column = QVBoxLayout(inside)
-        column.setContentsMargins(12, 0, 12, 12)
+        column.setContentsMargins(16, 0, 12, 12)
         column.setSpacing(8)
         column.addWidget(self.empty)
         parts = (
@@ -113,7 +112,7 @@ class LivePanel(QFrame):
         )
         for title, name, widgets in parts:
             fold = Fold("{title}", title=Sentence(title))
-            fold.body.setContentsMargins(8, 0, 0, 8)
+            fold.body.setContentsMargins(6, 0, 0, 8)
             fold.body.setSpacing(4)
             self._lines[name] = {side: SideLine(side) for side in SIDES}
             for widget in (*self._lines[name].values(), *widgets):
@@ -186,17 +185,18 @@ class LivePanel(QFrame):
                 rest = Sentence(
                     "median · p95 {p95} {unit} · {count} requests", {"p95": p95, "unit": unit, "count": len(own)}
                 )
-                line.show_value(figures.number(series.median(own)), unit, rest)
+                line.show_value(figures.number(series.median(own)), unit if own else "", rest if own else "")
             plot.show_requests(values)
 
     def _draw_speed(self, runs: dict[str, EngineRun]) -> None:
         bars = []
         for side, run in runs.items():
             decode, prefill = run.rates.tokens_per_s, run.rates.prompt_per_s
-            rest = Sentence("prefill {prefill} tok/s", {"prefill": figures.number(prefill)})
-            self._lines["speed"][side].show_value(figures.number(decode), say("tok/s"), rest)
-            if whole := (decode or 0) + (prefill or 0):
-                bars.append(Share(side, (("prefill", (prefill or 0) / whole), ("decode", (decode or 0) / whole))))
+            rest = Sentence("prefill {prefill} tok/s", {"prefill": _rate(prefill)})
+            self._lines["speed"][side].show_value(_rate(decode), say("tok/s"), rest)
+            whole = (decode or 0) + (prefill or 0)
+            parts = (("prefill", series.share(prefill, whole) or 0.0), ("decode", series.share(decode, whole) or 0.0))
+            bars.append(Share(side, parts))
         self._over_time(self.speed, runs, "tokens_per_s")
         self.phases.show_shares(tuple(bars))
         for widget in (self.phases, self.phases_caption):
@@ -232,3 +232,8 @@ class LivePanel(QFrame):
 
 def _milliseconds(seconds: float | None) -> float | None:
     return None if seconds is None else seconds * 1000
+
+
+def _rate(per_s: float | None) -> str:
+    """Nothing at all is no measurement of "0.00"."""
+    return "0" if per_s == 0 else figures.number(per_s)

@@ -37,7 +37,7 @@ from workbench.errors import WorkbenchError
 from workbench.settings import Settings
 from workbench.words import Sentence
 
-FORM_WIDTH = 420
+FORM_WIDTH, WIDE_FORM = 376, 520
 SIDE_BY_SIDE = 1080  # room for the two cards beside each other
 
 
@@ -168,13 +168,12 @@ class ServePage(Page):
         for side in SIDES:
             slots.addWidget(self.tabs[side], 1)
             self.tabs[side].clicked.connect(lambda _checked=False, side=side: self._choose(side))
-        left = Card()
+        self._left = left = Card()
         left.setFixedWidth(FORM_WIDTH)
         left.body.addLayout(slots)
         for form in self.forms.values():
             left.body.addWidget(form)
         left.body.addWidget(self.command)
-        left.body.addStretch(1)
         self._cards = QBoxLayout(QBoxLayout.Direction.TopToBottom)
         self._cards.setSpacing(12)
         for side in SIDES:
@@ -191,7 +190,7 @@ class ServePage(Page):
         row = QHBoxLayout(inside)
         row.setContentsMargins(0, 0, 4, 0)
         row.setSpacing(16)
-        row.addWidget(left, 0)
+        row.addWidget(left, 0, Qt.AlignmentFlag.AlignTop)
         row.addLayout(right, 1)
         scroll = QScrollArea(widgetResizable=True)
         scroll.setFrameShape(QFrame.Shape.NoFrame)
@@ -322,6 +321,7 @@ class ServePage(Page):
 
     def resizeEvent(self, event) -> None:
         super().resizeEvent(event)
-        wide = self.width() - FORM_WIDTH >= SIDE_BY_SIDE
+        wide = self.width() - WIDE_FORM >= SIDE_BY_SIDE
+        self._left.setFixedWidth(WIDE_FORM if wide else FORM_WIDTH)
         direction = QBoxLayout.Direction.LeftToRight if wide else QBoxLayout.Direction.TopToBottom
         self._cards.setDirection(direction)

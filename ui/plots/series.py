@@ -16,6 +16,7 @@ from workbench.words import say
 SIDES = ("original", "quantized")
 LINES = {"original": Qt.PenStyle.SolidLine, "quantized": Qt.PenStyle.DashLine}
 MARKS = {"original": "o", "quantized": "d"}
+TICKS_S = {120: (90, 60, 30), 900: (600, 300), 3600: (2700, 1800, 900)}
 
 Points = Iterable[tuple[float, float | None]]
 
@@ -23,7 +24,7 @@ Points = Iterable[tuple[float, float | None]]
 class LivePlot(pg.PlotWidget):
     """A small plot without menus or mouse: curves are made once, only their data changes."""
 
-    def __init__(self, template: str, words: Callable[[float], str] = figures.number):
+    def __init__(self, template: str, words: Callable[[float], str] = "{:g}".format):
         super().__init__()
         self._words = words
         self._top = 0.0
@@ -68,11 +69,13 @@ class LivePlot(pg.PlotWidget):
 class TimePlot(LivePlot):
     """One line a side over the last `span_s` seconds; a missing value is a gap."""
 
-    def __init__(self, template: str, words: Callable[[float], str] = figures.number, top: float | None = None):
+    def __init__(self, template: str, words: Callable[[float], str] = "{:g}".format, top: float | None = None):
         super().__init__(template, words)
         self._fixed = top
         self._span_s = 0.0
-        self.curves = {side: self.getPlotItem().plot(connect="finite") for side in SIDES}
+        self.curves = {side: self.getPlotItem().plot(connect="finite", antialias=True) for side in SIDES}
+        for curve in self.curves.values():
+            curve.curve.setSegmentedLineMode("off")  # drawn by segments, each would begin its dashes anew
         self.paint()
         self.show_lines({}, 120.0)
 
@@ -96,8 +99,8 @@ class TimePlot(LivePlot):
         self._mark_time()
 
     def _mark_time(self) -> None:
-        marks = [(-self._span_s * share, _ago(self._span_s * share)) for share in (0.92, 0.5)]
-        self.getPlotItem().getAxis("bottom").setTicks([[*marks, (-self._span_s * 0.04, say("now"))]])
+        marks = [(-at_s, _ago(at_s)) for at_s in TICKS_S.get(round(self._span_s), (self._span_s / 2,))]
+        self.getPlotItem().getAxis("bottom").setTicks([marks])
 
     def paint(self) -> None:
         super().paint()
@@ -108,12 +111,12 @@ class TimePlot(LivePlot):
 class RequestPlot(LivePlot):
     """Each request a point in its order; the median of its side as a line, the 95th percentile dotted."""
 
-    def __init__(self, template: str, words: Callable[[float], str] = figures.number):
+    def __init__(self, template: str, words: Callable[[float], str] = "{:g}".format):
         super().__init__(template, words)
         item = self.getPlotItem()
-        self.points = {side: pg.ScatterPlotItem(pxMode=True, size=7) for side in SIDES}
-        self.medians = {side: item.plot() for side in SIDES}
-        self.p95s = {side: item.plot() for side in SIDES}
+        self.points = {side: pg.ScatterPlotItem(pxMode=True, size=7, antialias=True) for side in SIDES}
+        self.medians = {side: item.plot(antialias=True) for side in SIDES}
+        self.p95s = {side: item.plot(antialias=True) for side in SIDES}
         for scatter in self.points.values():
             item.addItem(scatter)
         self.paint()
@@ -157,8 +160,6 @@ def _round_up(value: float) -> float:
 
 
 def _ago(span_s: float) -> str:
-    if span_s >= 5400:
-        return say("−{count} h", count=figures.number(span_s / 3600, 2))
-    if span_s >= 90:
+    if span_s >= 120:
         return say("−{count} min", count=figures.number(span_s / 60, 2))
     return say("−{count} s", count=figures.number(span_s, 2))

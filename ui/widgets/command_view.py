@@ -24,7 +24,7 @@ class CommandView(QWidget):
         self._text = QPlainTextEdit(readOnly=True)
         self._text.setObjectName("command")
         self._text.setFont(theme.mono())
-        self._text.setFixedHeight(132)
+        self._text.setFixedHeight(120)
         language.bind(self._text.setAccessibleName, "Command of this engine")
         self.copy_button = button("Copy", self._copy, kind="quiet", icon="file-copy-line")
         self.remark = label(role="caption", wrap=True)
@@ -54,7 +54,7 @@ class CommandView(QWidget):
                 remark = Sentence("A new key is made at each start: LATHE_KEY stands for it.")
             else:
                 remark = Sentence(
-                    "Lathe takes a free port and a new key for each start: 8000 and LATHE_KEY stand for them."
+                    "A free port and a new key are taken at each start: 8000 and LATHE_KEY stand for them."
                 )
             self._show(command.shown(built), remark)
 

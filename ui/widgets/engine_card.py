@@ -110,13 +110,16 @@ class EngineCard(Card):
         language.show(title.setText, NAMES[self.side])
         title.setProperty("role", "section")
         head.addWidget(title)
-        head.addWidget(self.precision)
         head.addStretch(1)
         head.addWidget(self.light)
         for each in (self.chat_button, self.start_button, self.stop_button):
             head.addWidget(each)
         self.body.addLayout(head)
-        self.body.addWidget(self.name)
+        whose = QHBoxLayout()
+        whose.setSpacing(8)
+        whose.addWidget(self.name, 1)
+        whose.addWidget(self.precision)
+        self.body.addLayout(whose)
         self._warnings = QVBoxLayout()
         self.body.addLayout(self._warnings)
         self.body.addWidget(self.failure)
@@ -152,7 +155,7 @@ class EngineCard(Card):
                 **values,
             )
         else:
-            language.show(self.memory.setText, fit.sentence if fit.fits else "")
+            language.show(self.memory.setText, fit.sentence if fit.fits and state != "failed" else "")
         self.memory.setVisible(bool(self.memory.text()))
         notes = [Sentence(note.message, note.values) for note in run.notes if note.message != SILENT]
         notes = notes if state in ("starting", "ready") else []
@@ -194,6 +197,8 @@ class EngineCard(Card):
             words = Sentence("Still loading, no output for {seconds} s.", {"seconds": int(silent_s)})
         elif state == "ready" and run.ready:
             words = Sentence("Ready after {seconds} s.", {"seconds": figures.seconds(run.ready.seconds)})
+        elif state == "failed" and run.error and "code" in run.error.values:
+            words = Sentence("It ended with status {code}.", {"code": run.error.values["code"]})
         self.progress.setVisible(bool(words))
         language.show(self.progress.setText, words)
         busy = state == "starting" and bool(run.log)

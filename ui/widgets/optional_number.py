@@ -5,6 +5,8 @@ from PySide6.QtWidgets import QDoubleSpinBox, QSpinBox
 
 from ui import language
 
+MARGINS = (6, 0, 0, 0)  # as a line of text has them
+
 
 class OptionalNumber(QSpinBox):
     """A whole number; 0 reads "automatic" and is None. Wheels pass by unless it has the focus."""
@@ -15,6 +17,7 @@ class OptionalNumber(QSpinBox):
         self.setSingleStep(step)
         self.setGroupSeparatorShown(True)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.lineEdit().setTextMargins(*MARGINS)
         language.bind(self.setSpecialValueText, otherwise)
 
     @property
@@ -37,6 +40,7 @@ class OptionalAmount(QDoubleSpinBox):
         self.setRange(0, most)
         self.setSingleStep(step)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.lineEdit().setTextMargins(*MARGINS)
         language.bind(self.setSpecialValueText, otherwise)
 
     @property

@@ -6,18 +6,19 @@ from pathlib import Path
 from typing import Any
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QComboBox, QFormLayout, QLineEdit, QSpinBox, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QGridLayout, QLabel, QLineEdit, QSpinBox, QVBoxLayout, QWidget
 
 from ui import language
 from ui.widgets.fold import Fold
 from ui.widgets.label import label
 from ui.widgets.model_picker import ModelPicker
-from ui.widgets.optional_number import OptionalAmount, OptionalNumber
+from ui.widgets.optional_number import MARGINS, OptionalAmount, OptionalNumber
 from workbench import figures
 from workbench.engine.profile import DTYPES, Profile, Speculation
 from workbench.errors import WorkbenchError
 from workbench.words import Sentence, say
 
+LABELS = 116
 DRAFTING = ((None, "Off"), ("ngram", "n-gram from the text so far"), ("draft_model", "A small draft model"))
 
 
@@ -32,7 +33,7 @@ class ProfileForm(QWidget):
 
     def __init__(self):
         super().__init__()
-        self._rows: dict[QWidget, tuple[QFormLayout, int]] = {}
+        self._names: dict[QWidget, QLabel] = {}
         self._build_model()
         self._build_memory()
         self._build_speculation()
@@ -109,8 +110,7 @@ class ProfileForm(QWidget):
 
     def show_device(self, kind: str) -> None:
         """Without a GPU there is no share of one to choose."""
-        layout, _ = self._rows[self.share]
-        layout.setRowVisible(self.share, kind == "gpu")
+        self._show_row(self.share, kind == "gpu")
 
     # -- parts
 
@@ -134,13 +134,14 @@ class ProfileForm(QWidget):
         self._row(form, "Further arguments", self.extra)
 
     def _build_memory(self) -> None:
-        self.memory_fold, form = self._fold("Memory")
+        self.memory_fold, form = self._fold("Memory", opened=False)
         self.context = OptionalNumber(10_000_000, 1024, "the model's own")
         self.kv = OptionalAmount(4096, 0.5)
         self.share = QSpinBox()
         self.share.setRange(0, 100)
         self.share.setSuffix(" %")
         self.share.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.share.lineEdit().setTextMargins(*MARGINS)
         language.bind(self.share.setSpecialValueText, "automatic")
         self.sequences = OptionalNumber(4096)
         self.block = OptionalNumber(1024, 16)
@@ -166,22 +167,23 @@ class ProfileForm(QWidget):
         self._row(form, "Longest n-gram", self.high)
         self._row(form, "Draft model", self.draft)
 
-    def _fold(self, title: str) -> tuple[Fold, QFormLayout]:
-        fold = Fold(title)
-        form = QFormLayout()
+    def _fold(self, title: str, opened: bool = True) -> tuple[Fold, QGridLayout]:
+        fold = Fold(title, opened=opened)
+        form = QGridLayout()
         form.setContentsMargins(0, 0, 0, 0)
         form.setHorizontalSpacing(12)
-        form.setVerticalSpacing(8)
-        form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
+        form.setVerticalSpacing(6)
+        form.setColumnMinimumWidth(0, LABELS)
+        form.setColumnStretch(1, 1)
         fold.body.addLayout(form)
         return fold, form
 
-    def _row(self, form: QFormLayout, template: str, field: QWidget) -> None:
-        name = label(template, "muted")
-        name.setFixedWidth(148)
-        name.setWordWrap(True)
-        form.addRow(name, field)
-        self._rows[field] = (form, form.rowCount() - 1)
+    def _row(self, form: QGridLayout, template: str, field: QWidget) -> None:
+        name = label(template, "muted", wrap=True)
+        row = form.rowCount()
+        form.addWidget(name, row, 0)
+        form.addWidget(field, row, 1)
+        self._names[field] = name
         if not isinstance(field, ModelPicker):
             language.bind(field.setAccessibleName, template)
         if isinstance(field, QSpinBox | OptionalAmount):
@@ -197,6 +199,7 @@ class ProfileForm(QWidget):
         box.setRange(least, most)
         box.setValue(value)
         box.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        box.lineEdit().setTextMargins(*MARGINS)
         return box
 
     # -- inside
@@ -223,9 +226,12 @@ class ProfileForm(QWidget):
         method = self.drafting.currentData()
         needed = {self.tokens: bool(method), self.low: method == "ngram", self.high: method == "ngram"}
         for field, shown in (needed | {self.draft: method == "draft_model"}).items():
-            layout, _ = self._rows[field]
-            layout.setRowVisible(field, shown)
+            self._show_row(field, shown)
         self._summarize()
+
+    def _show_row(self, field: QWidget, shown: bool) -> None:
+        for widget in (self._names[field], field):
+            widget.setVisible(shown)
 
     def _summarize(self) -> None:
         self.model_fold.summarize("" if self.folder is None else self.folder.name)

@@ -13,8 +13,7 @@ from workbench.words import Sentence
 
 ROW = 26
 BAR = 12
-LABELS = 124
-SIZES = 84
+APART = 12  # between names, bars and sizes
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ class Waterfall(QWidget):
         return QSize(420, max(1, len(self._parts)) * ROW)
 
     def minimumSizeHint(self) -> QSize:
-        return QSize(LABELS + SIZES + 80, self.sizeHint().height())
+        return QSize(240, self.sizeHint().height())
 
     def _tell(self) -> None:
         rows = (f"{part.name} {figures.bytes_of(_known(part))}" for part in self._parts)
@@ -66,23 +65,23 @@ class Waterfall(QWidget):
         worn = theme.tokens()
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        left, width = LABELS, self.width() - LABELS - SIZES
+        metrics = QFontMetrics(self.font())
+        names = [str(part.name) for part in self._parts]
+        sizes = [figures.bytes_of(_known(part)) for part in self._parts]
+        left = max(map(metrics.horizontalAdvance, names), default=0) + APART
+        beside = max(map(metrics.horizontalAdvance, sizes), default=0) + APART
+        width = max(40, self.width() - left - beside)
         used = sum(_known(part) or 0 for part in self._parts)
         scale = width / max(self._total, used, 1)
         begin = 0.0
-        metrics = QFontMetrics(self.font())
         for index, part in enumerate(self._parts):
             top = index * ROW
-            middle = QRectF(0, top, LABELS - 8, ROW)
+            whole = QRectF(0, top, self.width(), ROW)
             painter.setPen(QColor(worn.muted))
-            name = metrics.elidedText(str(part.name), Qt.TextElideMode.ElideRight, int(middle.width()))
-            painter.drawText(middle, Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft, name)
-            size = _known(part)
+            painter.drawText(whole, Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft, names[index])
             painter.setPen(QColor(worn.text))
-            beside = QRectF(self.width() - SIZES, top, SIZES, ROW)
-            painter.drawText(
-                beside, Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignRight, figures.bytes_of(size)
-            )
+            painter.drawText(whole, Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignRight, sizes[index])
+            size = _known(part)
             track = QRectF(left, top + ROW / 2 - 0.5, width, 1)
             painter.fillRect(track, QColor(worn.line))
             if size is None:

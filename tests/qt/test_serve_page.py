@@ -1,0 +1,249 @@
+"""The Serve page: slots, command, what does not fit before the start, what failed after it."""
+
+import json
+import re
+import struct
+import sys
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QAbstractButton, QApplication, QComboBox, QLabel, QLineEdit
+
+sys.path.append(str(Path(__file__).parents[1] / "unit"))
+
+import fake_engine
+
+from ui import language
+from ui.engines import Engines
+from ui.serve_page import ServePage
+from workbench.catalog.capacity import Device
+from workbench.catalog.folder import inspect
+from workbench.engine.facts import EngineFacts
+from workbench.engine.profile import Profile, Speculation
+from workbench.events import EngineLog, EnginePhase, EngineReady, EngineSample, Failed
+
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidden_layers": 30, "hidden_size": 576,
+    "intermediate_size": 1536, "num_attention_heads": 9, "num_key_value_heads": 3, "vocab_size": 49152,
+    "max_position_embeddings": 8192, "tie_word_embeddings": True, "torch_dtype": "bfloat16",
+}  # fmt: skip
+PACKED = {
+    "quant_method": "compressed-tensors", "format": "pack-quantized",
+    "config_groups": {"all": {"targets": ["Linear"], "weights": {"num_bits": 4, "group_size": 32, "symmetric": True}}},
+}  # fmt: skip
+
+
+def folder_of(place, name, **config):
+    """A model folder of which the weights are a hole."""
+    folder = place / name
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(CONFIG | config))
+    size = 49152 * 576 * 2
+    tensor = {"model.embed_tokens.weight": {"dtype": "BF16", "shape": [49152, 576], "data_offsets": [0, size]}}
+    header = json.dumps(tensor).encode()
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(struct.pack("<Q", len(header)) + header)
+        file.truncate(8 + len(header) + size)
+    return folder
+
+
+@pytest.fixture
+def original(tmp_path):
+    return folder_of(tmp_path, "small")
+
+
+@pytest.fixture
+def quantized(tmp_path):
+    return folder_of(tmp_path, "small-int4", quantization_config=PACKED)
+
+
+@pytest.fixture
+def engines(settings, tasks):
+    return Engines(settings, tasks)
+
+
+@pytest.fixture
+def page(settings, tasks, notices, engines, qtbot):
+    made = ServePage(settings, tasks, notices, engines)
+    qtbot.addWidget(made)
+    facts = fake_engine.FACTS | {"flags": frozenset(fake_engine.FACTS["flags"]), "python": "/opt/python"}
+    made.show_facts(EngineFacts(**facts))
+    made.show_device(Device("CPU", "cpu", 24_000_000_000, 20_000_000_000, packed_kernel=False))
+    made.resize(1280, 900)
+    made.show()
+    return made
+
+
+async def test_empty_says_what_to_do_and_offers_no_start(page):
+    page.redraw()
+    assert page.empty.isVisible() and not page.start_button.isEnabled()
+    assert page.command.text == "" and not page.command.copy_button.isEnabled()
+
+
+async def test_a_model_goes_to_its_side_and_shows_its_command(page, original, quantized, qtbot):
+    page.open(inspect(original))
+    page.open(inspect(quantized))
+    page.redraw()
+    assert page.models["original"].folder == original and page.models["quantized"].folder == quantized
+    assert all(card.isVisible() for card in page.cards.values())
+    assert page.start_button.text() == "Start both"
+    assert str(quantized) in page.command.text and "vllm.entrypoints.openai.api_server" in page.command.text
+    assert 'VLLM_API_KEY="$LATHE_KEY"' in page.command.text
+    assert "unpacked" in page.cards["quantized"].remarks.text()
+    assert not page.cards["original"].remarks.isVisible()
+    qtbot.mouseClick(page.command.copy_button, Qt.MouseButton.LeftButton)
+    assert QApplication.clipboard().text() == page.command.text
+
+
+async def test_the_command_follows_the_form(page, original, until, qtbot):
+    page.open(inspect(original))
+    form = page.forms["original"]
+    form.context.setValue(4096)
+    await until(lambda: "--max-model-len 4096" in page.command.text)
+    form.drafting.setCurrentIndex(1)
+    form.drafting.activated.emit(1)
+    form.tokens.setValue(6)
+    await until(lambda: '"num_speculative_tokens": 6' in page.command.text)
+    assert '"method": "ngram"' in page.command.text and form.low.isVisible() and not form.draft.isVisible()
+    form.drafting.setCurrentIndex(2)
+    form.drafting.activated.emit(2)
+    await until(lambda: "draft model is missing" in page.command.remark.text())
+    assert page.command.text == "" and form.draft.isVisible() and not form.low.isVisible()
+    form.drafting.setCurrentIndex(0)
+    form.drafting.activated.emit(0)
+    form.extra.setText("--no-such-flag 1")
+    form.extra.textEdited.emit("")
+    await until(lambda: "--no-such-flag" in page.command.remark.text())
+
+
+async def test_a_form_gives_back_the_profile_it_was_given(page, original, quantized):
+    profile = Profile(
+        original,
+        "name",
+        "bfloat16",
+        2048,
+        0.5,
+        2.0,
+        8,
+        32,
+        Speculation("draft_model", 3, quantized),
+        8123,
+        ("--seed", "1 2"),
+    )
+    page.forms["original"].show_profile(profile)
+    assert page.forms["original"].profile() == profile
+
+
+async def test_a_context_that_does_not_fit_is_told_before_the_start(page, tmp_path, qtbot):
+    page.open(inspect(folder_of(tmp_path, "long", max_position_embeddings=131072)))
+    page.forms["original"].dtype.setCurrentText("bfloat16")
+    page.forms["original"].dtype.activated.emit(1)
+    page.redraw()
+    warning = page.cards["original"].warning
+    said = warning.sentence.text()
+    assert "131,072" in said and "2.81 GiB" in said and "1.00 GiB" in said and "46,603" in said
+    use = next(each for each in warning.findChildren(QAbstractButton) if each.text().startswith("Use"))
+    qtbot.mouseClick(use, Qt.MouseButton.LeftButton)
+    chosen = page.forms["original"].profile().context
+    assert 40_000 < chosen <= 46_603
+    page.redraw()
+    assert page.cards["original"].warning is None
+
+
+def play(engines, side, *events):
+    """Events of an engine that is not there."""
+    for event in events:
+        engines.run(side).apply(event)
+    engines.changed.emit(side)
+
+
+async def test_the_engines_own_figure_is_laid_over_the_estimate(page, engines, original, monkeypatch):
+    page.open(inspect(original))
+    monkeypatch.setattr(engines, "state", lambda side: "ready" if side == "original" else "stopped")
+    play(
+        engines, "original", EnginePhase("starting", 10), EnginePhase("weights", 30), EnginePhase("warmup", 42),
+        EngineReady("http://127.0.0.1:1", "k", "small", 1, 32.0, 3.0),
+        EngineSample(60, kv_usage=0.1, kv_blocks=182, kv_block_size=128, kv_tokens=23296),
+    )  # fmt: skip
+    page.redraw()
+    card = page.cards["original"]
+    cache = card.waterfall.parts[2]
+    assert cache.estimate == 2**30 and cache.measured == 23296 * 46080
+    assert "23,296 tokens" in card.memory.text() and "182 blocks of 128" in card.memory.text()
+    assert [segment.seconds for segment in card.timeline.segments] == [20, 12, 3]
+    assert not any(segment.running for segment in card.timeline.segments)
+    assert card.chat_button.isVisible() and card.stop_button.isVisible() and not card.start_button.isVisible()
+    assert page.start_button.text() == "Stop" and not page.forms["original"].isEnabled()
+
+
+async def test_a_failure_has_its_cause_the_status_the_log_and_a_length_that_fits(
+    page, engines, original, settings, tmp_path, until, qtbot
+):
+    refusal = (
+        "ValueError: To serve at least one request with the models's max seq len (131072), (2.81 GiB KV cache is "
+        "needed, which is larger than the available KV cache memory (1.0 GiB). Based on the available memory, the "
+        "estimated maximum model length is 30208."
+    )
+    settings.engine_python = str(fake_engine.install(tmp_path, ("print", refusal), ("exit", 1)))
+    page.open(inspect(original))
+    page.redraw()
+    qtbot.mouseClick(page.start_button, Qt.MouseButton.LeftButton)
+    card = page.cards["original"]
+    await until(card.failure.isVisible, 20)
+    assert "131072" in card.failure.sentence.text() and "2.81 GiB" in card.failure.sentence.text()
+    assert card.progress.text() == "It ended with status 1."
+    assert card.retry_button.text() == "Start with 30,208 tokens"
+    qtbot.mouseClick(card.failure.log_button, Qt.MouseButton.LeftButton)
+    assert refusal in card.failure._log.toPlainText()
+    qtbot.mouseClick(card.retry_button, Qt.MouseButton.LeftButton)
+    assert engines.profile("original").context <= 30208
+    assert engines.state("original") == "starting"
+    await until(lambda: engines.state("original") == "failed", 20)
+    assert "30208" in fake_engine.logged(tmp_path)["argv"]
+
+
+async def test_silence_is_told_and_stop_works(page, engines, original, settings, tmp_path, until, qtbot, monkeypatch):
+    settings.engine_python = str(fake_engine.install(tmp_path, ("print", "one line"), ("sleep", 600)))
+    page.open(inspect(original))
+    qtbot.mouseClick(page.cards["original"].start_button, Qt.MouseButton.LeftButton)
+    card = page.cards["original"]
+    await until(lambda: card.last_line.text() == "one line", 20)
+    monkeypatch.setattr(engines, "silent_s", lambda side: 34.2)
+    await until(lambda: card.progress.text() == "Still loading, no output for 34 s.")
+    assert page.statuses() and page.logs()[0].path.exists()
+    qtbot.mouseClick(card.stop_button, Qt.MouseButton.LeftButton)
+    await until(lambda: card.light.word.text() == "stopped", 10)
+    assert card.start_button.isVisible()
+
+
+async def test_a_pair_is_opened_from_its_folders(page, original, quantized, until):
+    page.open_pair(original, quantized)
+    await until(lambda: page.models["quantized"] is not None)
+    assert page.forms["original"].folder == original and page.tabs["quantized"].isChecked()
+
+
+async def test_a_folder_without_a_model_is_told_and_leaves_the_slot_empty(page, tmp_path, told, until):
+    page.forms["original"].model.picked.emit(tmp_path)
+    await until(lambda: told)
+    assert page.models["original"] is None
+
+
+async def test_everything_is_named_and_follows_the_language(page, engines, original, quantized):
+    page.open(inspect(original))
+    page.open(inspect(quantized))
+    play(engines, "original", EngineLog("x"), Failed("The memory ran out.", "Close other programs, or choose a smaller KV cache or model."))  # fmt: skip  # noqa: E501
+    page.redraw()
+    for kind in (QAbstractButton, QComboBox, QLineEdit):
+        nameless = [
+            each for each in page.findChildren(kind)
+            if kind is not QLineEdit or each.objectName() != "qt_spinbox_lineedit"
+            if not each.accessibleName() and each.focusPolicy() != Qt.FocusPolicy.NoFocus
+        ]  # fmt: skip
+        assert nameless == []
+    language.choose("zh_CN")
+    page.redraw()
+    foreign = re.compile(r"\b(start|stop|choose|model|memory|folder|automatic|weights|free|command|key)\b", re.I)
+    texts = [each.text() for kind in (QLabel, QAbstractButton) for each in page.findChildren(kind)]
+    texts += [box.itemText(index) for box in page.findChildren(QComboBox) for index in range(box.count())]
+    assert [text for text in texts if foreign.search(text)] == []
