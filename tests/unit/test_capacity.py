@@ -1,0 +1,194 @@
+"""Memory arithmetic: what vLLM would print, and sentences where it does not fit."""
+
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from workbench.catalog import describe, devices, fit
+from workbench.catalog.capacity import CPU_OVERHEAD, GIB, GPU_OVERHEAD, Device, capacity, kv_bytes_per_token
+from workbench.catalog.folder import inspect
+
+GPU = Device("RTX 3090", "gpu", 24 * GIB, 23 * GIB, 936e9)
+CPU = Device("CPU", "cpu", 16 * GIB, 8 * GIB, None, packed_kernel=True)
+
+
+@pytest.fixture
+def model(tiny):
+    return inspect(tiny)
+
+
+@pytest.fixture
+def long(model):
+    """The shape of SmolLM2-135M with a context of 131072, on F-TINY's weights."""
+    return replace(model, layers=30, kv_heads=3, head_dim=64, context=131072)
+
+
+def test_the_context_that_does_not_fit(long):  # H22
+    assert kv_bytes_per_token(long) == 23040
+    found = capacity(long, GPU, kv_budget=GIB)
+    assert (found.kv_bytes_per_token, found.tokens_that_fit, found.slots, found.fits) == (23040, 46603, 0, False)
+    sentence = str(found.sentence)
+    assert all(part in sentence for part in ("131,072", "2.81 GiB", "1.00 GiB", "46,603", "46,464"))
+    assert found.longest == 46464 and capacity(long, GPU, context=found.longest, kv_budget=GIB).fits
+
+
+def test_the_cpu_computes_in_float32(long):
+    found = capacity(long, CPU, kv_budget=GIB)
+    assert (found.value_bytes, found.kv_bytes_per_token, found.tokens_that_fit) == (4, 46080, 23301)
+    assert found.weights == 4 * long.parameters and found.overhead == CPU_OVERHEAD
+    assert capacity(long, CPU, kv_budget=GIB, value_bytes=2).tokens_that_fit == 46603
+
+
+def test_known_models():
+    qwen = SimpleNamespace(layers=28, kv_heads=4, head_dim=128, latent=None)
+    assert kv_bytes_per_token(qwen) == 57344
+    assert kv_bytes_per_token(SimpleNamespace(layers=27, kv_heads=16, head_dim=128, latent=576)) == 27 * 576 * 2
+    assert kv_bytes_per_token(SimpleNamespace(layers=27, kv_heads=None, head_dim=128, latent=None)) is None
+
+
+def test_the_gpu_budget_is_what_is_left(model):
+    found = capacity(model, GPU)
+    assert found.available == int(24 * GIB * 0.92) < GPU.free_bytes
+    assert found.kv_budget == found.available - 2 * model.parameters - GPU_OVERHEAD
+    assert capacity(model, replace(GPU, free_bytes=5 * GIB)).available == 5 * GIB
+    assert found.fits and found.slots == found.tokens_that_fit // 128
+
+
+def test_weights_that_do_not_fit(model):
+    found = capacity(replace(model, parameters=20 * 10**9), GPU)
+    assert not found.fits and found.kv_budget == 0 and found.tokens_that_fit == 0 and found.slots == 0
+    assert "41.5 GB" in str(found.sentence) and "23.7 GB" in str(found.sentence)
+    assert not capacity(model, GPU, kv_budget=23 * GIB).fits
+
+
+def test_precisions_shrink_the_weights(model):
+    found = fit.by_precision(model, GPU)
+    packable = sum(linear.weights for linear in model.linears)
+    plain = 2 * (model.parameters - packable)
+    assert list(found) == ["FP16", "INT8", "INT4"]
+    assert found["FP16"].weights == plain + 2 * packable
+    assert plain + packable < found["INT8"].weights < plain + 1.1 * packable
+    assert plain + packable / 2 < found["INT4"].weights < plain + 0.6 * packable
+    assert found["INT4"].remark is None
+
+
+def test_a_known_size_is_used_as_it_is(model):
+    assert capacity(model, GPU, "INT4", weights=12345).weights == 12345
+
+
+@pytest.mark.parametrize(
+    ("precision", "kernel", "width", "unpacked"),
+    [
+        ("INT4", True, 2, False),
+        ("INT4", False, 2, True),
+        ("INT4", True, 4, True),
+        ("INT8", True, 2, True),
+        ("FP16", True, 4, False),
+    ],
+)
+def test_where_packed_weights_are_unpacked(model, precision, kernel, width, unpacked):
+    found = capacity(model, replace(CPU, packed_kernel=kernel), precision, value_bytes=width)
+    assert found.unpacked == unpacked and bool(found.remark) == unpacked
+    assert (found.weights == model.parameters * width) == (unpacked or precision == "FP16")
+
+
+def test_the_roofline_reads_every_weight_once(model):
+    found = capacity(model, GPU)
+    read = 2 * (model.parameters - model.vocab * model.hidden)  # of the input embedding only a row
+    assert found.roofline_tok_s == pytest.approx(936e9 / read)
+    assert capacity(replace(model, tied=True), GPU).roofline_tok_s < found.roofline_tok_s
+    assert capacity(model, replace(GPU, bandwidth_bytes_s=None)).roofline_tok_s is None
+
+
+def test_unknown_shapes_stay_unknown(model):
+    found = capacity(replace(model, heads=None, kv_heads=None), GPU)
+    assert (found.kv_bytes_per_token, found.tokens_that_fit, found.slots, found.longest) == (None, None, None, None)
+    assert found.fits and str(found.sentence)
+
+
+def test_this_machine_has_a_device():
+    first = devices.devices()[0]
+    assert first.name and first.kind in ("cpu", "gpu") and 0 < first.free_bytes <= first.total_bytes
+    assert first.bandwidth_bytes_s is None or first.bandwidth_bytes_s > 1e9
+
+
+class Driver:
+    """Answers as NVML does."""
+
+    class NVMLError(Exception):
+        pass
+
+    NVML_CLOCK_MEM = 2
+
+    def __init__(self, names, broken=False):
+        self.names, self.broken, self.open = names, broken, False
+
+    def nvmlInit(self):
+        if self.names is None:
+            raise self.NVMLError
+        self.open = True
+
+    def nvmlShutdown(self):
+        self.open = False
+
+    def nvmlDeviceGetCount(self):
+        return len(self.names)
+
+    def nvmlDeviceGetHandleByIndex(self, index):
+        return index
+
+    def nvmlDeviceGetName(self, handle):
+        return self.names[handle]
+
+    def nvmlDeviceGetMemoryInfo(self, handle):
+        return SimpleNamespace(total=24 * GIB, free=20 * GIB)
+
+    def nvmlDeviceGetMemoryBusWidth(self, handle):
+        if self.broken:
+            raise self.NVMLError
+        return 384
+
+    def nvmlDeviceGetMaxClockInfo(self, handle, kind):
+        assert kind == self.NVML_CLOCK_MEM
+        return 9751
+
+
+@pytest.mark.parametrize(
+    ("name", "bandwidth"),
+    [
+        ("NVIDIA GeForce RTX 3090", 936e9),
+        ("NVIDIA GeForce RTX 4090", 1008e9),
+        ("NVIDIA GeForce RTX 5090", 1792e9),
+        ("NVIDIA A100-SXM4-40GB", 1555e9),
+        ("NVIDIA A100-SXM4-80GB", 2039e9),
+        ("NVIDIA H100 80GB HBM3", 3350e9),
+        ("NVIDIA H200", 4800e9),
+        ("NVIDIA Unheard Of", 384 / 8 * 9751e6 * 2),
+    ],
+)
+def test_bandwidth_of_gpus(monkeypatch, name, bandwidth):
+    driver = Driver([name])
+    monkeypatch.setitem(sys.modules, "pynvml", driver)
+    (found,) = devices.devices()
+    assert (found.name, found.kind, found.bandwidth_bytes_s) == (name, "gpu", pytest.approx(bandwidth))
+    assert not driver.open
+
+
+def test_without_a_driver_or_a_figure(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", Driver(None))
+    assert [device.kind for device in devices.devices()] == ["cpu"]
+    monkeypatch.setitem(sys.modules, "pynvml", Driver(["NVIDIA Unheard Of"], broken=True))
+    assert devices.devices()[0].bandwidth_bytes_s is None
+
+
+def test_rows_for_programs(tiny, monkeypatch):
+    monkeypatch.setattr(describe, "devices", lambda: [CPU])
+    rows = describe.capacities(tiny, 64, 1.0)
+    assert [(row["computed_in"], row["precision"]) for row in rows] == [
+        (width, precision) for width in ("float32", "bfloat16") for precision in ("FP16", "INT8", "INT4")
+    ]
+    per_token = 2 * 2 * 2 * 32 * 2
+    assert rows[3]["kv_bytes_per_token"] == per_token and rows[3]["tokens_that_fit"] == GIB // per_token
+    assert all(isinstance(row["sentence"], str) and row["context"] == 64 for row in rows)
