@@ -1,5 +1,6 @@
 """Quantize: choose how, see what it means, watch it happen, take the result on."""
 
+import asyncio
 import time
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from ui.quantize.surface import Surface
 from ui.tasks import Tasks
 from ui.widgets.label import restyle
 from workbench import jobs
+from workbench.catalog.devices import devices
 from workbench.catalog.folder import Model, inspect
 from workbench.draft import Draft
 from workbench.errors import WorkbenchError
@@ -51,10 +53,19 @@ class QuantizePage(Page):
         self.view = Surface(self.looks)
         self.head.addWidget(self.view.recipes)
         self.head.addWidget(self.view.summary, 1)
+        self.head.addWidget(self.view.history)
         self.content.addWidget(self.view, 1)
         self._tick = QTimer(self, interval=TICK_MS)
         self._tick.timeout.connect(self.touch)
         self._connect()
+        self._show_plan()
+
+    def arrive(self) -> None:
+        self.tasks.start(self._weigh())
+
+    async def _weigh(self) -> None:
+        """Find out what the result would be served on."""
+        self.draft.device = (await asyncio.to_thread(devices))[0]
         self._show_plan()
 
     # -- choosing
@@ -214,7 +225,9 @@ class QuantizePage(Page):
         self.view.show_draft(self.draft, self.run, running, self._cells.all())
         self.primary.setVisible(plan is not None)
         self.primary.setEnabled(not running and not done and plan is not None and not plan.blocks)
-        restyle(self.primary, "kind", "plain" if done else "primary")
+        self.view.history.setEnabled(not running)
+        lesser = done or bool(self.run and self.run.failed)  # there the next step lies elsewhere
+        restyle(self.primary, "kind", "plain" if lesser else "primary")
         if plan is not None or self.run is not None:
             self.redraw()
         self.touch()
@@ -236,6 +249,7 @@ class QuantizePage(Page):
         view.progress.followed.connect(self.touch)
         view.result.serve_wanted.connect(self.finished)
         view.models_wanted.connect(self.models_wanted)
+        view.history.picked.connect(self.reopen)
         view.again.clicked.connect(self.start)
 
     def _pin(self, name: str) -> None:

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from workbench import plan, recipe
+from workbench.catalog.capacity import Capacity, Device, capacity
+from workbench.catalog.fit import usual_context
 from workbench.catalog.model import Model
 from workbench.plan import Plan
 from workbench.reach import patterns
@@ -20,6 +22,7 @@ class Draft:
     model: Model | None = None
     output: Path | None = None
     plan: Plan | None = None
+    device: Device | None = None
     _own_output: bool = False
 
     def take_model(self, model: Model) -> None:
@@ -47,6 +50,14 @@ class Draft:
         self.recipe, self.model = recipe.from_dict(spec["recipe"]), model
         self.output, self._own_output = Path(spec["output"]), True
         self.plan = plan.make(model, self.recipe) if model else None
+
+    @property
+    def fit(self) -> Capacity | None:
+        """How the result will stand on `device` at the usual context; None where either is not known yet."""
+        if self.plan is None or self.model is None or self.device is None:
+            return None
+        context, size = usual_context(self.model), self.plan.predicted_bytes
+        return capacity(self.model, self.device, "INT4", context, weights=size)
 
     def spec(self, measure: bool) -> dict[str, Any]:
         """The job that makes it. `measure` compares it and plain rounding with the original afterwards."""

@@ -67,7 +67,7 @@ class HistogramPlot(QWidget):
         self.plot.hideButtons()
         self.plot.setMouseEnabled(x=False, y=False)
         self.plot.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        self.plot.setMinimumHeight(120)
+        self.plot.setMinimumHeight(84)
         item = self.plot.getPlotItem()
         item.getAxis("bottom").enableAutoSIPrefix(False)
         self._count_axis.setWidth(AXIS_WIDTH)

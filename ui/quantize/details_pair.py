@@ -4,7 +4,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QHBoxLayout, QWidget
 
 from ui.quantize.looks import Looks
-from ui.widgets.module_details import ModuleDetails
+from ui.widgets.module_details import Layer, ModuleDetails
 from workbench.catalog.model import Model
 from workbench.plan import Plan, Planned
 from workbench.quant_run import QuantRun
@@ -58,8 +58,8 @@ class DetailsPair(QWidget):
             looked = self._looks.made(model.folder, name) if model else None
             waiting = None if done or looked else self._waiting(name, run, model, locked)
             can_look = not (done or looked or locked or model is None or self._looks.wants(model.folder, name))
-            card.show_layer(planned.get(name), name, looked, done, waiting, can_look, _fused(plan, planned.get(name)))
-            card.form.lock(locked or bool(run and run.path))
+            entry = planned.get(name)
+            card.show_layer(Layer(name, entry, looked, done, waiting, can_look, _fused(plan, entry), not locked))
 
     def _waiting(self, name: str, run: QuantRun | None, model: Model | None, locked: bool) -> Sentence | str | None:
         if run and run.current == name:

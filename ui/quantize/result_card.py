@@ -4,7 +4,7 @@ from pathlib import Path
 
 from PySide6.QtCore import Qt, QUrl, Signal
 from PySide6.QtGui import QDesktopServices
-from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QLabel
+from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QLabel, QVBoxLayout
 
 from ui import language
 from ui.widgets import Card, button, label
@@ -27,7 +27,7 @@ class ResultCard(Card):
         self._original: Path | None = None
         self._result: Path | None = None
         self.heading = label(role="section")
-        self.place = label(role="muted")
+        self.place = label(role="muted", wrap=True)
         self.place.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self._grid = QGridLayout()
         self._grid.setHorizontalSpacing(24)
@@ -38,17 +38,21 @@ class ResultCard(Card):
         self.rows = [self._row(row) for row in (1, 2, 3)]
         self.serve = button("Serve both", self._serve, kind="primary", icon="play-line")
         self.open = button("Open folder", self._open, icon="folder-open-line")
-        top = QHBoxLayout()
-        top.setSpacing(12)
-        top.addWidget(self.heading)
-        top.addWidget(self.place, 1)
-        top.addWidget(self.open)
-        top.addWidget(self.serve)
-        table = QHBoxLayout()
-        table.addLayout(self._grid)
-        table.addStretch(1)
-        self.body.addLayout(top)
-        self.body.addLayout(table)
+        words = QVBoxLayout()
+        words.addWidget(self.heading)
+        words.addWidget(self.place)
+        words.addStretch(1)
+        row = QHBoxLayout()
+        row.setSpacing(32)
+        row.addLayout(words, 1)
+        row.addLayout(self._grid)
+        actions = QVBoxLayout()
+        actions.setSpacing(8)
+        actions.addWidget(self.serve)
+        actions.addWidget(self.open)
+        actions.addStretch(1)
+        row.addLayout(actions)
+        self.body.addLayout(row)
 
     def show_run(self, run: QuantRun, plan: Plan | None, original: Path | None) -> None:
         """Show a run that is done."""

@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QScrollArea, QSplitter, QStackedWidget, QVBoxLayou
 from ui import language
 from ui.quantize.conflict_list import ConflictList
 from ui.quantize.details_pair import DetailsPair
+from ui.quantize.history import History
 from ui.quantize.looks import Looks
 from ui.quantize.notes import NoteList
 from ui.quantize.progress_line import ProgressLine
@@ -27,13 +28,14 @@ STRIP_WIDTH = 412  # seven columns with room for "GPTQ 4"
 
 
 class Surface(QStackedWidget):
-    """Either the empty state or the work. `recipes` and `summary` belong into the page's title line."""
+    """Either the empty state or the work. `recipes`, `summary` and `history` belong into the page's title line."""
 
     models_wanted = Signal()
 
     def __init__(self, looks: Looks):
         super().__init__()
         self.recipes = RecipeBox()
+        self.history = History()
         self.summary = label(role="muted")
         self.conflicts = ConflictList()
         self.strip = BlockStrip()
@@ -64,13 +66,7 @@ class Surface(QStackedWidget):
         self.strip.set_cells(cells)
         if draft.plan and draft.output:
             self.setup.show_setup(draft.recipe, draft.output)
-            if draft.plan.average_bits is None:
-                language.bind(self.summary.setText, "nothing quantized")
-            else:
-                language.bind(
-                    self.summary.setText, "{bits} bits avg · {size}",
-                    bits=figures.number(draft.plan.average_bits, 2), size=figures.bytes_of(draft.plan.predicted_bytes),
-                )  # fmt: skip
+            self._show_summary(draft)
 
     def show_run(self, draft: Draft, run: QuantRun | None, running: bool, folder: Path | None) -> None:
         """Show the run's side: the line that moves, or how it ended, and what it had to tell."""
@@ -88,6 +84,18 @@ class Surface(QStackedWidget):
         self.failure.setVisible(failed)
         self.again.setEnabled(draft.plan is not None and not draft.plan.blocks)
         self.notes.show_run(run, cancelled=bool(ended and ended.cancelled))
+
+    def _show_summary(self, draft: Draft) -> None:
+        plan, fit = draft.plan, draft.fit
+        values = {"bits": figures.number(plan.average_bits, 2), "size": figures.bytes_of(plan.predicted_bytes)}
+        if fit is None:
+            language.bind(self.summary.setText, "{bits} bits avg · {size}", **values)
+        elif fit.fits:
+            language.bind(self.summary.setText, "{bits} bits avg · {size} · fits", **values)
+        else:
+            excess = figures.more_than(fit.needed, fit.available)
+            language.bind(self.summary.setText, "{bits} bits avg · {size} · ✕ {excess}", **values, excess=excess)
+        language.show(self.summary.setToolTip, fit.sentence if fit else "")
 
     def _work(self) -> QWidget:
         left = Card()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from PySide6.QtCore import QEvent, QPoint, QRect, QSize, Qt, Signal
+from PySide6.QtCore import QEvent, QPoint, QRect, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import (
     QColor,
     QFontMetrics,
@@ -29,7 +29,7 @@ GUTTER = 34
 GAP = 2
 GROUP_GAP = 12
 MARGIN = 4
-CELL_HEIGHT = (15, 34)
+CELL_HEIGHT = (13, 34)
 CELL_WIDTH = (14, 72)
 
 
@@ -302,6 +302,7 @@ class BlockStrip(QWidget):
 
     def _paint_cell(self, painter: QPainter, place: QRect, cell: Cell, worn: theme.Tokens) -> None:
         rect = place.adjusted(GAP // 2, GAP // 2, -GAP // 2, -GAP // 2)
+        box = QRectF(rect).adjusted(0.5, 0.5, -0.5, -0.5)
         ink, text = worn.muted, cell.label
         painter.setBrush(Qt.BrushStyle.NoBrush)
         if cell.state == "done" and cell.db is not None:
@@ -316,7 +317,7 @@ class BlockStrip(QWidget):
         else:
             painter.setPen(QPen(QColor(worn.line), 1))
         if cell.state != "kept":  # what stays as it is has no box to be filled
-            painter.drawRoundedRect(rect.adjusted(1, 1, -1, -1), 2, 2)
+            painter.drawRoundedRect(box, 2, 2)
         if cell.state == "working":
             painter.setPen(Qt.PenStyle.NoPen)
             painter.setBrush(QColor(worn.accent))

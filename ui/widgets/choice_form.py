@@ -74,10 +74,6 @@ class ChoiceForm(QWidget):
             box.setCurrentIndex(box.findData(value))
         self._set_enabled(choice)
 
-    def lock(self, locked: bool) -> None:
-        """Nothing can be chosen while a run uses the plan."""
-        self.setEnabled(not locked)
-
     @property
     def everywhere(self) -> bool:
         return bool(self.scope.currentData())

@@ -1,7 +1,9 @@
 """One linear layer: its weights before and after, what the quantization did to it, and the choice behind it."""
 
+from dataclasses import dataclass
+
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QSizePolicy, QStackedWidget, QVBoxLayout, QWidget
 
 from ui import language
 from ui.plots.histogram import Counts, HistogramPlot
@@ -17,6 +19,23 @@ from workbench.plan import Planned
 from workbench.words import Sentence, say
 
 WIDEST = 960  # figures and form spread no further; the picture takes the rest
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """What is known of a layer. Without a histogram, `waiting` says why and `can_look` offers to make one.
+
+    `siblings` are the last names of the layers fused with it, `tunable` says whether its choice may change now.
+    """
+
+    name: str
+    planned: Planned | None
+    looked: Histogram | None
+    done: ModuleDone | None
+    waiting: Sentence | str | None
+    can_look: bool
+    siblings: tuple[str, ...]
+    tunable: bool
 
 
 class ModuleDetails(Card):
@@ -35,8 +54,10 @@ class ModuleDetails(Card):
     def __init__(self, *, closable: bool = False):
         super().__init__()
         self.name = ""
+        self._shown: Layer | None = None
+        language.changed.connect(self._forget)
         self.heading = label(role="section")
-        self.heading.setMinimumWidth(0)
+        self.heading.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)  # the tooltip has it all
         head = QHBoxLayout()
         head.addWidget(self.heading, 1)
         if closable:
@@ -77,32 +98,32 @@ class ModuleDetails(Card):
         self.body.addWidget(self.fallback)
         self.body.addWidget(self.form)
 
-    def show_layer(
-        self,
-        planned: Planned | None,
-        name: str,
-        looked: Histogram | None = None,
-        done: ModuleDone | None = None,
-        waiting: Sentence | str | None = None,
-        can_look: bool = False,
-        siblings: tuple[str, ...] = (),
-    ) -> None:
-        """Show one layer. `waiting` stands in place of a missing histogram, with a button where `can_look`."""
-        self.name = name
-        self._show_heading(planned, done)
+    def show_layer(self, layer: Layer) -> None:
+        """Show one layer; nothing is done when it is already shown like this."""
+        if layer == self._shown:
+            return
+        self._shown, self.name = layer, layer.name
+        done, looked = layer.done, layer.looked
+        self._show_heading(layer.planned, done)
         if done is not None:
             self.plot.show_counts(Counts(done.low, done.high, done.before, done.after, done.levels, done.not_finite))
         elif looked is not None:
             self.plot.show_counts(Counts(looked.low, looked.high, looked.counts, not_finite=looked.not_finite))
         else:
             self.plot.show_counts(None)
-        language.show(self.waiting.setText, waiting or "")
-        self.waiting.setVisible(waiting is not None)
-        self.look.setVisible(can_look)
-        self._picture.setCurrentIndex(int(waiting is not None or can_look))
-        self._show_figures(planned, looked, done)
-        self.form.show_choice(planned.choice if planned else None, siblings)
-        self.form.setVisible(planned is not None)
+        language.show(self.waiting.setText, layer.waiting or "")
+        self.waiting.setVisible(layer.waiting is not None)
+        self.look.setVisible(layer.can_look)
+        self._picture.setCurrentIndex(int(done is None and looked is None))
+        self._show_figures(layer.planned, looked, done)
+        self.form.show_choice(layer.planned.choice if layer.planned else None, layer.siblings)
+        self.form.setVisible(layer.planned is not None and layer.tunable)
+
+    def _forget(self) -> None:
+        """In another language the same layer reads differently."""
+        if (layer := self._shown) is not None:
+            self._shown = None
+            self.show_layer(layer)
 
     def _placeholder(self) -> QWidget:
         empty = QWidget()
@@ -127,7 +148,7 @@ class ModuleDetails(Card):
             parts.append(scheme(choice.method, choice.bits, choice.group_size, choice.symmetric))
         text = " · ".join(parts)
         self.heading.setText(text)
-        self.heading.setToolTip(self.name)
+        self.heading.setToolTip(f"{text}\n{self.name}")
         self.setAccessibleName(text)
 
     def _show_figures(self, planned: Planned | None, looked: Histogram | None, done: ModuleDone | None) -> None:
