@@ -182,7 +182,7 @@ def _rule(stored: Any) -> Rule:
     values = _known(Rule, stored)
     if not isinstance(values.get("pattern"), str) or "choice" not in values:
         raise WorkbenchError(
-            "A rule needs a pattern and a choice.", 'Write it as {"pattern": "*.o_proj", "choice": {…}}.'
+            "A rule needs a pattern and a choice.", 'Give it both fields, the pattern for example as "*.o_proj".'
         )
     return Rule(values["pattern"], Choice(**_known(Choice, values["choice"])))
 
