@@ -268,7 +268,7 @@ async def test_the_view_follows_until_another_cell_is_chosen(page, model, job, u
     page.start()
     last = model.linears[3].name
     await until(lambda: page.view.strip.chosen_name == last)
-    assert page.view.details.chosen.heading.text().startswith("block 0 · self_attn.o_proj · GPTQ · 4 bit")
+    assert page.view.details.chosen.heading.full.startswith("block 0 · self_attn.o_proj · GPTQ · 4 bit")
     page.choose(model.linears[1].name)
     gate.set()
     await until(lambda: len(page.run.modules) == 9)
@@ -371,7 +371,7 @@ def test_every_text_follows_the_language(page, model):
     language.choose("zh_CN")
     page.redraw()
     assert page.primary.text() == "量化"
-    assert "第 0 块" in page.view.details.chosen.heading.text()
+    assert "第 0 块" in page.view.details.chosen.heading.full
 
 
 def test_every_control_is_named_and_reachable(page, model):

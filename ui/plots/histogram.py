@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyqtgraph as pg
 from PySide6.QtCore import QEvent, QPointF, Qt
-from PySide6.QtGui import QFont
+from PySide6.QtGui import QFont, QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from ui import language, theme
@@ -14,6 +14,7 @@ from ui.widgets.label import label
 from workbench import figures
 from workbench.words import say
 
+LABEL_HEIGHT = 200  # a lower plot needs the line for the picture
 AXIS_WIDTH = 72  # "100,000" and the title beside it
 
 
@@ -47,6 +48,8 @@ class CountAxis(pg.AxisItem):
     def tickValues(self, minimum: float, maximum: float, size: float) -> list[tuple[float, list[float]]]:
         powers = range(max(1, int(maximum) + 2))
         step = max(1, int(len(powers) * 22 / max(size, 1) + 0.5))  # about 22 px a label
+        if maximum > 0 and 0.3 / maximum * size < 14:  # 0 and 1 would lie upon each other
+            powers = powers[1:]
         marks = [0.0, *(float(np.log10(1 + 10.0**power)) for power in powers[::step])]
         return [(1.0, [mark for mark in marks if minimum <= mark <= maximum])]
 
@@ -218,6 +221,10 @@ class HistogramPlot(QWidget):
         if after is not None and index < len(after):
             read.append(_of_log(after[index]))
         self._remark.setText(f"{value:.4g}: " + " → ".join(read))
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self.plot.getPlotItem().getAxis("bottom").showLabel(self.height() > LABEL_HEIGHT)
 
     def leaveEvent(self, event: QEvent) -> None:
         self._remark.setText(self._standing_remark())

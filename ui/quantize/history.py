@@ -28,6 +28,7 @@ class History(QToolButton):
         for setter in (self.setToolTip, self.setAccessibleName):
             language.bind(setter, "Earlier quantizations")
         self.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
+        self.setStyleSheet("QToolButton::menu-indicator { image: none; }")
         self.lines = QMenu(self)
         self.lines.aboutToShow.connect(self.fill)
         self.setMenu(self.lines)

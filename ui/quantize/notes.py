@@ -16,8 +16,8 @@ class NoteList(QWidget):
         super().__init__()
         self._shown: list[Note] = []
         self.cancelled = Banner(
-            "info", Sentence("The run was cancelled. Nothing of it was kept."),
-            hint=Sentence("What was there before is untouched."), closable=False,
+            "info", Sentence("The run was cancelled. Nothing of it was kept; what was there before is untouched."),
+            closable=False,
         )  # fmt: skip
         self.fold = Fold("Notes of the run", opened=False)
         column = QVBoxLayout(self)

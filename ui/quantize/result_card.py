@@ -28,6 +28,7 @@ class ResultCard(Card):
         self._result: Path | None = None
         self.heading = label(role="section")
         self.place = label(role="muted", wrap=True)
+        self.place.setAlignment(Qt.AlignmentFlag.AlignTop)
         self.place.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self._grid = QGridLayout()
         self._grid.setHorizontalSpacing(24)
@@ -40,8 +41,7 @@ class ResultCard(Card):
         self.open = button("Open folder", self._open, icon="folder-open-line")
         words = QVBoxLayout()
         words.addWidget(self.heading)
-        words.addWidget(self.place)
-        words.addStretch(1)
+        words.addWidget(self.place, 1)
         row = QHBoxLayout()
         row.setSpacing(32)
         row.addLayout(words, 1)

@@ -24,12 +24,12 @@ from ui.widgets.error_scale import ErrorScale
 
 State = Literal["planned", "conflict", "working", "done", "kept"]
 
-HEAD = 24
+HEAD = 20
 GUTTER = 34
 GAP = 2
 GROUP_GAP = 12
 MARGIN = 4
-CELL_HEIGHT = (13, 34)
+CELL_HEIGHT = (12, 34)
 CELL_WIDTH = (14, 72)
 
 

@@ -3,13 +3,14 @@
 from dataclasses import dataclass
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QSizePolicy, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QStackedWidget, QVBoxLayout, QWidget
 
 from ui import language
 from ui.plots.histogram import Counts, HistogramPlot
 from ui.widgets.button import button
 from ui.widgets.card import Card
 from ui.widgets.choice_form import ChoiceForm
+from ui.widgets.elided import Elided
 from ui.widgets.figure import Figure
 from ui.widgets.label import label
 from ui.widgets.scheme import scheme
@@ -56,8 +57,7 @@ class ModuleDetails(Card):
         self.name = ""
         self._shown: Layer | None = None
         language.changed.connect(self._forget)
-        self.heading = label(role="section")
-        self.heading.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)  # the tooltip has it all
+        self.heading = Elided("section")
         head = QHBoxLayout()
         head.addWidget(self.heading, 1)
         if closable:
@@ -147,7 +147,7 @@ class ModuleDetails(Card):
             choice = planned.choice
             parts.append(scheme(choice.method, choice.bits, choice.group_size, choice.symmetric))
         text = " · ".join(parts)
-        self.heading.setText(text)
+        self.heading.show_text(text)
         self.heading.setToolTip(f"{text}\n{self.name}")
         self.setAccessibleName(text)
 
