@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from PySide6.QtWidgets import QMessageBox, QWidget
 
+from ui.widgets.label import restyle
 from workbench.words import Sentence, say
 
 
@@ -12,12 +13,12 @@ class ClosingQuestion(QMessageBox):
 
     def __init__(self, window: QWidget, losses: Sequence[Sentence], go: Callable[[], None]):
         super().__init__(window)
-        self.setIcon(QMessageBox.Icon.Question)
         self.setWindowTitle("Lathe")
         self.setText(say("Close Lathe and end what is running?"))
         self.setInformativeText("\n".join(map(str, losses)))
         self.stay_button = self.addButton(say("Keep working"), QMessageBox.ButtonRole.RejectRole)
         self.go_button = self.addButton(say("End and close"), QMessageBox.ButtonRole.DestructiveRole)
+        restyle(self.go_button, "kind", "danger")
         self.setDefaultButton(self.stay_button)
         self.setEscapeButton(self.stay_button)
         self._go = go

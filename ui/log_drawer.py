@@ -52,6 +52,8 @@ class LogDrawer(QFrame):
         self.opener.setCheckable(True)
         self._pick = QComboBox()
         language.bind(self._pick.setAccessibleName, "Which log")
+        self._pick.setMinimumWidth(200)
+        self._pick.hide()
         self._pick.currentIndexChanged.connect(self._on_picked)
         self._text = QPlainTextEdit(readOnly=True)
         self._text.setObjectName("log")
@@ -63,7 +65,6 @@ class LogDrawer(QFrame):
         self._inside.setFixedHeight(220)
         inside = QVBoxLayout(self._inside)
         inside.setContentsMargins(0, 0, 0, 8)
-        inside.addWidget(self._pick)
         inside.addWidget(self._text, 1)
         self._inside.hide()
         top = QHBoxLayout()
@@ -71,6 +72,7 @@ class LogDrawer(QFrame):
         for widget in (self.line, self.bar, self.left):
             top.addWidget(widget)
         top.addStretch(1)
+        top.addWidget(self._pick)
         top.addWidget(self.opener)
         whole = QVBoxLayout(self)
         whole.setContentsMargins(16, 2, 8, 2)
@@ -89,6 +91,7 @@ class LogDrawer(QFrame):
 
     def open(self, opened: bool = True) -> None:
         self._inside.setVisible(opened)
+        self._pick.setVisible(opened)
         self.opener.setChecked(opened)
         icons.bind(self.opener.setIcon, "arrow-down-s-line" if opened else "arrow-up-s-line")
         self.look()

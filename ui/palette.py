@@ -4,10 +4,19 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from PySide6.QtCore import QEvent, Qt
-from PySide6.QtWidgets import QFrame, QLineEdit, QListWidget, QListWidgetItem, QVBoxLayout, QWidget
+from PySide6.QtCore import QEvent, QSize, Qt
+from PySide6.QtGui import QColor
+from PySide6.QtWidgets import (
+    QFrame,
+    QLineEdit,
+    QListWidget,
+    QListWidgetItem,
+    QStyledItemDelegate,
+    QVBoxLayout,
+    QWidget,
+)
 
-from ui import language
+from ui import language, theme
 
 
 @dataclass(frozen=True)
@@ -20,6 +29,10 @@ class Choice:
     method: Callable[[], Any]
 
 
+ROW = 32
+EDGES = 76  # what stands around the list: the entry and the margins
+
+
 class Palette(QFrame):
     """Lies over the window while open; Escape or a click elsewhere closes it."""
 
@@ -28,10 +41,12 @@ class Palette(QFrame):
         self.setObjectName("palette")
         self._choices = choices
         self._before: QWidget | None = None
+        self._room = 0
         self.entry = QLineEdit()
         language.bind(self.entry.setPlaceholderText, "What do you want to do?")
         language.bind(self.entry.setAccessibleName, "What do you want to do?")
         self.list = QListWidget()
+        self.list.setItemDelegate(_Line(self.list))
         self.list.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         language.bind(self.list.setAccessibleName, "Actions")
         column = QVBoxLayout(self)
@@ -46,7 +61,8 @@ class Palette(QFrame):
 
     def open(self) -> None:
         width = min(560, self.window().width() - 48)
-        self.setGeometry((self.window().width() - width) // 2, 72, width, min(380, self.window().height() - 120))
+        self._room = self.window().height() - 120
+        self.setGeometry((self.window().width() - width) // 2, 72, width, self._room)
         self._before = self.window().focusWidget()
         self.entry.clear()
         self._filter("")
@@ -78,16 +94,32 @@ class Palette(QFrame):
         self.list.clear()
         for choice in self._choices():
             if _matches(typed, f"{choice.text} {choice.english}"):
-                item = QListWidgetItem(f"{choice.text}\t{choice.shortcut}" if choice.shortcut else choice.text)
+                item = QListWidgetItem(choice.text)
                 item.setData(Qt.ItemDataRole.UserRole, choice)
                 self.list.addItem(item)
         self.list.setCurrentRow(0)
+        rows = max(1, self.list.count())
+        self.resize(self.width(), min(self._room, EDGES + rows * ROW))
 
     def _do(self) -> None:
         if item := self.list.currentItem():
             choice = item.data(Qt.ItemDataRole.UserRole)
             self.close_up()
             choice.method()
+
+
+class _Line(QStyledItemDelegate):
+    """The keys of an action stand muted at the right of its line."""
+
+    def sizeHint(self, option, index) -> QSize:
+        return QSize(super().sizeHint(option, index).width(), ROW)
+
+    def paint(self, painter, option, index) -> None:
+        super().paint(painter, option, index)
+        painter.setPen(QColor(theme.tokens().muted))
+        place = option.rect.adjusted(0, 0, -12, 0)
+        keys = index.data(Qt.ItemDataRole.UserRole).shortcut
+        painter.drawText(place, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, keys)
 
 
 def _matches(typed: str, text: str) -> bool:

@@ -2,7 +2,7 @@
 
 import sys
 
-from PySide6.QtCore import Signal
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import (
     QComboBox,
     QDialog,
@@ -69,16 +69,17 @@ class SettingsDialog(QDialog):
         edit.addWidget(add)
         edit.addWidget(remove)
         edit.addStretch(1)
+        folders = _beside(self.folders, edit)
         rows = (
             (_named(label("Language"), self.language), self.language),
             (_named(label("Theme"), self.theme), self.theme),
             (_named(label("Engine interpreter"), self.interpreter), interpreter),
             (label(), self.finding),
-            (_named(label("Model folders"), self.folders), _beside(self.folders, edit)),
+            (_named(label("Model folders"), self.folders), folders),
             (label("Lathe keeps its files in", "muted"), QLabel(str(paths.home()))),
         )
         for row, (name, field) in enumerate(rows):
-            grid.addWidget(name, row, 0)
+            grid.addWidget(name, row, 0, Qt.AlignmentFlag.AlignTop if field is folders else Qt.AlignmentFlag(0))
             if isinstance(field, QWidget):
                 grid.addWidget(field, row, 1)
             else:

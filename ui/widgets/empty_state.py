@@ -19,8 +19,7 @@ class EmptyState(QWidget):
         self._icon = icon
         self.sentence = label(template, "section", **values)
         self.hint = label(hint, "muted", wrap=True, **values)
-        self.hint.setMaximumWidth(560)
-        self.hint.setMinimumWidth(420)
+        self.hint.setFixedWidth(440)
         self.hint.setVisible(bool(hint))
         row = QHBoxLayout()
         row.setSpacing(8)
@@ -35,7 +34,12 @@ class EmptyState(QWidget):
         whole.addWidget(self._picture)
         for text in (self.sentence, self.hint):
             text.setAlignment(Qt.AlignmentFlag.AlignCenter)
-            whole.addWidget(text, 0, Qt.AlignmentFlag.AlignHCenter)
+            # Between stretches and not aligned: an aligned label is not asked how high it is once wrapped.
+            line = QHBoxLayout()
+            line.addStretch(1)
+            line.addWidget(text)
+            line.addStretch(1)
+            whole.addLayout(line)
         whole.addLayout(row)
         whole.addLayout(self.below)
         whole.addStretch(3)
