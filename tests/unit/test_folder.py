@@ -118,6 +118,23 @@ def test_linears_of_an_unknown_architecture(tmp_path):
     assert model.layers == 1 and model.heads is None
 
 
+@pytest.mark.parametrize(
+    ("extra", "usual"),
+    [
+        ("model.layers.1.self_attn.q_norm", True),
+        ("model.layers.1.pre_feedforward_layernorm", False),
+        ("model.layers.1.mlp.experts.0.up_proj", False),
+        ("vision_tower.layers.1.mlp.fc1", True),
+    ],
+)
+def test_blocks_that_the_quantization_does_not_know(write_tiny, extra, usual):
+    path = write_tiny()
+    maker.save(path / "model.safetensors", maker.tensors() | {f"{extra}.weight": np.zeros((4, 4), np.float32)})
+    model = inspect(path)
+    assert model.can_quantize == usual and codes(model) == ([] if usual else ["unusual_blocks"])
+    assert model.can_serve
+
+
 def test_a_missing_shard_is_named_with_its_tensors(write_tiny):  # H01
     path = write_tiny(shards=9)
     gone = "model-00002-of-00009.safetensors"

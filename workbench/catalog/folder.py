@@ -92,6 +92,8 @@ def _build(folder: Path, config: dict, text: dict, stored: weights.Weights, note
         notes.append(problem.already_quantized(packed.sentence))
     elif not layers and stored.tensors:
         notes.append(problem.no_linears())
+    elif not stored.problems and not linears.usual(stored.tensors):
+        notes.append(problem.unusual_blocks(first_text(config.get("architectures")) or "?"))
     if not ends.template:
         notes.append(problem.no_template())
     embedding = shapes.get("embed_tokens", ())

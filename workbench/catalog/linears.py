@@ -15,9 +15,12 @@ FUSED = (("q", "k", "v"), ("gate", "up"))
 
 _IN_BLOCK = re.compile(r"^(?P<module>.*?(?:^|\.)layers\.(?P<block>\d+)\..+)\.weight(?P<packed>_packed)?$")
 # Encoders of pictures and sound stay as they are, and so does what routes tokens to experts.
-_LEFT_ALONE = re.compile(
-    r"vision|visual|audio|image|router|(?:^|\.)(?:mlp|block_sparse_moe|feed_forward)\.gate$|embed|norm"
-)
+_ENCODER = re.compile(r"vision|visual|audio|image")
+_LEFT_ALONE = re.compile(r"router|(?:^|\.)(?:mlp|block_sparse_moe|feed_forward)\.gate$|embed|norm")
+
+# What a block is made of in models built like Llama, Mistral, Qwen2 and Qwen3: the kind whose inner working is known.
+_USUAL = {f"self_attn.{part}_proj" for part in "qkvo"} | {f"mlp.{part}_proj" for part in ("gate", "up", "down")}
+_USUAL_NORMS = {"input_layernorm", "post_attention_layernorm", "self_attn.q_norm", "self_attn.k_norm"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,7 @@ def find(tensors: Iterable[Tensor], shapes: dict[str, tuple[int, int]] | None = 
     found = []
     for name, tensor in by_name.items():
         place = _IN_BLOCK.match(name)
-        if not place or len(tensor.shape) != 2 or _LEFT_ALONE.search(place["module"]):
+        if not place or len(tensor.shape) != 2 or _ENCODER.search(name) or _LEFT_ALONE.search(place["module"]):
             continue
         module = place["module"]
         shape = (shapes or {}).get(module) if place["packed"] else tensor.shape
@@ -68,6 +71,17 @@ def find(tensors: Iterable[Tensor], shapes: dict[str, tuple[int, int]] | None = 
             role = ROLES.get(module.rpartition(".")[2], "other")
             found.append(Linear(module, int(place["block"]), role, *shape, bias=f"{module}.bias" in by_name))
     return tuple(sorted(found, key=_order))
+
+
+def usual(tensors: Iterable[Tensor]) -> bool:
+    """Whether every block consists of the seven linears and the norms that the quantization knows how to walk."""
+    blocks: dict[str, set[str]] = {}
+    for tensor in tensors:
+        place = _IN_BLOCK.match(tensor.name)
+        if place and not _ENCODER.search(tensor.name):
+            prefix, _, module = place["module"].rpartition(f"layers.{place['block']}.")
+            blocks.setdefault(f"{prefix}{place['block']}", set()).add(module)
+    return all(modules - _USUAL_NORMS == _USUAL for modules in blocks.values())
 
 
 def _order(linear: Linear) -> tuple:

@@ -35,6 +35,15 @@ def no_linears() -> Problem:
     )  # fmt: skip
 
 
+def unusual_blocks(architecture: str) -> Problem:
+    return Problem(
+        "unusual_blocks",
+        Sentence("Lathe does not know how to quantize the blocks of {architecture}.", {"architecture": architecture}),
+        Sentence("Choose a model built like Llama, Mistral, Qwen2 or Qwen3."),
+        (QUANTIZE,),
+    )
+
+
 def no_template() -> Problem:
     return Problem(
         "no_template",
