@@ -4,6 +4,7 @@ from PySide6.QtWidgets import QComboBox, QDoubleSpinBox, QHBoxLayout, QSpinBox, 
 
 from ui import language
 from ui.widgets.label import label
+from ui.widgets.optional_number import MARGINS
 from workbench.engine.client import Sampling
 from workbench.words import say
 
@@ -17,6 +18,8 @@ class ChatSettings(QWidget):
         super().__init__()
         self.temperature = QDoubleSpinBox(minimum=0.0, maximum=2.0, singleStep=0.1, decimals=2, value=0.0)
         self.longest = QSpinBox(minimum=1, maximum=131_072, singleStep=64, value=256)
+        for box in (self.temperature, self.longest):
+            box.lineEdit().setTextMargins(*MARGINS)
         self.order = QComboBox()
         self.order.addItems(ORDERS)
         for box, name in (

@@ -8,6 +8,7 @@ from PySide6.QtWidgets import QCheckBox, QFileDialog, QFrame, QHBoxLayout, QLine
 
 from ui import language
 from ui.widgets import button, label
+from ui.widgets.optional_number import MARGINS
 from workbench.recipe import Recipe
 
 
@@ -77,6 +78,7 @@ class SetupBar(QFrame):
         spin.setRange(least, most)
         spin.setKeyboardTracking(False)
         spin.setMinimumWidth(72)
+        spin.lineEdit().setTextMargins(*MARGINS)
         language.bind(spin.setAccessibleName, title)
         spin.valueChanged.connect(self._on_counts)
         return spin
