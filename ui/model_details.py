@@ -12,7 +12,6 @@ from PySide6.QtWidgets import (
     QVBoxLayout,
     QWidget,
 )
-from workbench.catalog.capacity import Capacity, Device
 
 from ui import icons, language
 from ui.models_table import Row
@@ -24,6 +23,7 @@ from ui.widgets.label import label
 from ui.widgets.waterfall import Part, Waterfall
 from workbench import figures
 from workbench.catalog import capacity, fit
+from workbench.catalog.capacity import Capacity, Device
 from workbench.catalog.folder import Model
 from workbench.words import Sentence
 

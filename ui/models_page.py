@@ -6,7 +6,6 @@ from pathlib import Path
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QComboBox, QFileDialog, QHBoxLayout, QProgressBar, QSplitter, QStackedWidget, QWidget
-from workbench.catalog.capacity import Device
 
 from ui import language
 from ui.log_drawer import LogSource, Status
@@ -20,6 +19,7 @@ from workbench import jobs
 from workbench import settings as stored
 from workbench.catalog import capacity, fit
 from workbench.catalog import folder as catalog
+from workbench.catalog.capacity import Device
 from workbench.catalog.folder import Model, Problem, Unreadable
 from workbench.events import Event
 from workbench.progress import Progress

@@ -6,10 +6,10 @@ from pathlib import Path
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QFontMetrics, QPainter, QPen
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QStyle, QStyledItemDelegate, QTableView
-from workbench.catalog.capacity import Capacity
 
 from ui import language, theme
 from workbench import figures
+from workbench.catalog.capacity import Capacity
 from workbench.catalog.folder import Model, Unreadable
 from workbench.words import Sentence, say
 

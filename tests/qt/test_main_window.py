@@ -14,7 +14,8 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QAbstractButton, QAbstractSlider, QAbstractSpinBox, QComboBox, QLabel, QLineEdit, QWidget
 
 from ui.main_window import STATIONS, MainWindow
-from workbench import leftovers, settings as stored
+from workbench import leftovers
+from workbench import settings as stored
 from workbench.errors import WorkbenchError
 from workbench.leftovers import Leftover
 from workbench.words import Sentence
@@ -93,7 +94,7 @@ async def test_language_switches_without_losing_state(window):
     frame = [*window.rail.findChildren(QAbstractButton), window.drawer.opener]
     assert all(re.search("[\u4e00-\u9fff]", each.text()) for each in frame), [each.text() for each in frame]
     window.switch_language()
-    assert [each.text() for each in window.rail.findChildren(QAbstractButton)][0] == "Models"
+    assert next(each.text() for each in window.rail.findChildren(QAbstractButton)) == "Models"
 
 
 async def test_theme_switches_and_is_kept(window):
@@ -250,7 +251,8 @@ class Window(MainWindow):
             server = await asyncio.start_server(silent, "127.0.0.1", 0)
             from workbench.engine.client import Endpoint, Sampling, chat
             url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-            page.begin(chat(Endpoint(url, "k", "m"), [{"role": "user", "content": "x"}], Sampling(), lambda event: None))
+            asked = [{"role": "user", "content": "x"}]
+            page.begin(chat(Endpoint(url, "k", "m"), asked, Sampling(), lambda event: None))
             await asyncio.sleep(0.5)
         if what == "thread":
             import time
