@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from workbench import conflicts, sizes
+from workbench import conflicts, remarks, sizes
 from workbench.catalog.linears import Linear
 from workbench.catalog.model import Model
 from workbench.conflicts import Conflict, Fix
@@ -55,7 +55,7 @@ def make(model: Model, recipe: Recipe, output: Path | None = None) -> Plan:
     return replace(
         draft,
         conflicts=conflicts.find(model, recipe, planned, output, draft.predicted_bytes),
-        warnings=conflicts.warn(model, recipe, planned),
+        warnings=remarks.warn(model, recipe, planned),
     )
 
 
