@@ -160,6 +160,25 @@ def disk_errors(target: Path) -> Iterator[None]:
         ) from error  # fmt: skip
 
 
+def check_name(target: Path, replace: bool) -> None:
+    """Refuse a name that is taken, unless it is by an earlier result that is to be replaced."""
+    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
+        return
+    try:
+        earlier = "quantization_config" in json.loads((target / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        earlier = False
+    if not earlier:
+        raise WorkbenchError(
+            "{path} is there already and holds no quantized model.", "Choose another folder for the result.",
+            path=str(target),
+        )  # fmt: skip
+    if not replace:
+        raise WorkbenchError(
+            "{path} holds an earlier result.", "Choose another folder, or ask to replace it.", path=str(target)
+        )
+
+
 def check_space(target: Path, needed: int) -> None:
     """Refuse to start where the result will not fit, `needed` in bytes."""
     free = shutil.disk_usage(_existing(target)).free

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+STRIP = 384  # columns at a time: only strips from the diagonal to the right are computed
+
 
 class Moments:
     """H = XᵀX / tokens of one input, gathered batch by batch in float32.
@@ -11,20 +13,28 @@ class Moments:
     """
 
     def __init__(self, size: int, device: torch.device):
-        self.matrix = torch.zeros(size, size, device=device)
+        self._upper = torch.zeros(size, size, device=device)
         self.tokens = 0
+
+    @property
+    def matrix(self) -> Tensor:
+        """H, [size, size]."""
+        upper = torch.triu(self._upper)
+        return upper + torch.triu(upper, 1).T
 
     def add(self, inputs: Tensor) -> None:
         """inputs: [..., size]; every row is one token."""
         rows = inputs.reshape(-1, inputs.shape[-1]).to(torch.float32)
         total = self.tokens + rows.shape[0]
-        self.matrix.addmm_(rows.T, rows, beta=self.tokens / total, alpha=1 / total)
+        for at in range(0, rows.shape[1], STRIP):
+            strip = self._upper[at : at + STRIP, at:]
+            strip.addmm_(rows[:, at : at + STRIP].T, rows[:, at:], beta=self.tokens / total, alpha=1 / total)
         self.tokens = total
 
     def scaled(self, scale: Tensor) -> "Moments":
         """The moments of the inputs divided by `scale` [size]."""
-        other = Moments(0, self.matrix.device)
-        other.matrix, other.tokens = self.matrix / scale / scale[:, None], self.tokens
+        other = Moments(0, self._upper.device)
+        other._upper, other.tokens = self._upper / scale / scale[:, None], self.tokens
         return other
 
 

@@ -27,26 +27,29 @@ SIDE_BYTES = 64 << 20  # tokenizer and the like, beside the weights that the pla
 
 def run(spec: Mapping[str, Any], folder: Path) -> Iterator[Event]:
     """Quantize and publish. spec: model, output (folders), recipe (plain values); optionally threads, device
-    ("cpu", "cuda"), held_tokens (0: do not measure) and measure_rtn (also plain rounding at the same plan).
+    ("cpu", "cuda"), held_tokens (0: do not measure), measure_rtn (also plain rounding at the same plan) and replace.
 
-    Nothing lies under the output's name before the result is written, verified and measured; an earlier result
-    there stays until then. However this ends, nothing half-written stays.
+    Nothing lies under the output's name before the result is written, verified and measured. With `replace` an
+    earlier result there stays until then; without, it is refused. However this ends, nothing half-written stays.
     """
     torch.set_num_threads(int(spec.get("threads") or os.cpu_count() or 1))
     source, target = Path(spec["model"]), Path(spec["output"])
     recipe = recipes.from_dict(spec["recipe"])
     plan = plans.make(catalog.inspect(source), recipe, target)
-    if plan.conflicts:
-        raise _refusal(plan.conflicts[0])
+    for conflict in plan.conflicts:
+        # These two are judged below: an earlier result may be replaced, and what a killed run left gives space back.
+        if conflict.code not in ("output_exists", "no_space"):
+            raise _refusal(conflict)
     checkpoint.purge(target)
+    checkpoint.check_name(target, bool(spec.get("replace")))
     checkpoint.check_space(target, plan.predicted_bytes + SIDE_BYTES)
     device = torch.device(spec.get("device") or ("cuda" if torch.cuda.is_available() else "cpu"))
     skeleton = Skeleton(source, device)
-    skeleton.prove()
     result = Checkpoint(source, target, plan)
     try:
         result.open()
         yield from _scan(skeleton)
+        skeleton.prove()
         yield from _quantize(skeleton, plan, result)
         yield Stage("Writing and verifying the result")
         result.finish()
