@@ -14,6 +14,7 @@ def restore(window: QMainWindow) -> dict[str, str]:
     if not window.restoreGeometry(kept.value("geometry") or b""):
         screen = window.screen().availableGeometry()
         window.resize(min(FIRST[0], screen.width()), min(FIRST[1], screen.height()))
+        window.move(screen.center() - window.rect().center())
     return {key: kept.value(key) for key in kept.allKeys() if key != "geometry"}
 
 

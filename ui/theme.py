@@ -78,7 +78,7 @@ def apply(app: QApplication, scheme: str = "system") -> None:
         _mono = _first(MONO_FACES, "monospace")
         app.styleHints().colorSchemeChanged.connect(_follow)
     _wanted = scheme
-    _wear(app)
+    _wear(app, app.styleHints().colorScheme())
 
 
 def motion_ms(length_ms: int = 120) -> int:
@@ -94,16 +94,16 @@ def mono() -> QFont:
     return font
 
 
-def _follow() -> None:
+def _follow(system: Qt.ColorScheme) -> None:
     if _wanted == "system" and isinstance(app := QApplication.instance(), QApplication):
-        _wear(app)
+        _wear(app, system)
 
 
-def _wear(app: QApplication) -> None:
+def _wear(app: QApplication, system: Qt.ColorScheme) -> None:
     global _scheme
     if _wanted == "system":
         # Unknown (no desktop to ask) gets the dark scheme.
-        _scheme = "light" if app.styleHints().colorScheme() == Qt.ColorScheme.Light else "dark"
+        _scheme = "light" if system == Qt.ColorScheme.Light else "dark"
     else:
         _scheme = _wanted
     worn = tokens()

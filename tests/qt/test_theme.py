@@ -1,6 +1,7 @@
 from dataclasses import fields
 
 import pytest
+from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QPushButton
 
@@ -60,6 +61,18 @@ def test_a_change_is_told_after_the_sheet_is_in_place(qapp):
     theme.apply(qapp, "dark")
     theme.changed.disconnect(look)
     assert seen == [("light", True), ("dark", True)]
+
+
+def test_it_follows_the_system_when_asked_to(qapp):
+    hints = qapp.styleHints()
+    theme.apply(qapp, "system")
+    hints.colorSchemeChanged.emit(Qt.ColorScheme.Light)
+    assert theme.tokens().scheme == "light"
+    hints.colorSchemeChanged.emit(Qt.ColorScheme.Dark)
+    assert theme.tokens().scheme == "dark"
+    theme.apply(qapp, "dark")
+    hints.colorSchemeChanged.emit(Qt.ColorScheme.Light)
+    assert theme.tokens().scheme == "dark"
 
 
 def test_icons_are_tinted_again(qapp):
