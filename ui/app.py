@@ -13,6 +13,7 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QApplication
 
 from ui import language, theme
+from ui.garbage import Garbage
 from ui.main_window import MainWindow
 from workbench import paths, settings
 
@@ -29,6 +30,7 @@ def main() -> int:
     chosen = settings.load()
     language.choose(chosen.language)
     theme.apply(app, chosen.theme)
+    Garbage(app)
     with asyncio.Runner(loop_factory=lambda: qasync.QEventLoop(app)) as runner:
         runner.run(_live(chosen))
     return 0

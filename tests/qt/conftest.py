@@ -1,6 +1,7 @@
 """Pages and the window on the Qt loop, offscreen, in a home of their own."""
 
 import asyncio
+import gc
 import os
 import time
 
@@ -16,6 +17,9 @@ from ui.notices import Notices
 from ui.tasks import Tasks
 from workbench import jobs
 from workbench.settings import Settings
+
+
+gc.disable()  # as in the application (ui/garbage.py): a worker thread must not end what belongs to Qt's
 
 
 def qt_loop():
@@ -43,6 +47,7 @@ def dressed(qapp):
     language.choose("en")
     yield
     language.choose("en")
+    gc.collect()
 
 
 @pytest.fixture
