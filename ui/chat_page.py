@@ -283,7 +283,7 @@ class ChatPage(Page):
     # -- engines -----------------------------------------------------------------------------------------------
 
     def _on_engine(self, side: str) -> None:
-        if self.engines.endpoint(side) is not None and (profile := self.engines.profile(side)) is not None:
+        if (profile := self.engines.profile(side)) is not None:
             folder = Path(profile.model)
             if folder not in self._models:
                 self._models[folder] = None
@@ -309,6 +309,10 @@ class ChatPage(Page):
             return "Run this side instead" if self.engines.can_switch(side) else None
         behind = self.conversation.turns and side not in self.conversation.turns[-1].replies
         return "Answer here too" if behind else None
+
+    def showEvent(self, event) -> None:
+        super().showEvent(event)
+        self.composer.setFocus()
 
     # -- drawing -----------------------------------------------------------------------------------------------
 

@@ -114,7 +114,7 @@ def test_without_an_engine_the_page_says_what_to_do(page, qtbot):
 async def test_one_engine_is_one_column(page, engines, servers, until):
     engines.apply("original", EnginePhase("starting", 0.0))
     page.redraw()
-    assert page.columns["original"].isVisible() and "starting" in page.columns["original"].about.text()
+    assert page.columns["original"].isVisible() and "starting" in page.columns["original"].about.full
     engines.serve("original", servers["original"], "smol")
     ask(page)
     await done(page, until)

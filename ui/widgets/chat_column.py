@@ -1,16 +1,17 @@
 """One side of the chat: who answers, and the transcript."""
 
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QVBoxLayout
 
 from ui import language
 from ui.widgets.badge import Badge
 from ui.widgets.button import button
-from ui.widgets.label import label, restyle
+from ui.widgets.elided import Elided
+from ui.widgets.label import restyle
 from ui.widgets.side_line import SideMark
 from ui.widgets.transcript import Transcript
 from workbench import figures
 from workbench.catalog.model import Model
-from workbench.words import Sentence
+from workbench.words import Sentence, say
 
 NAMES = {"original": Sentence("Original"), "quantized": Sentence("Quantized")}
 
@@ -23,10 +24,12 @@ class ChatColumn(QFrame):
         self.side = side
         self.setObjectName("card")
         language.show(self.setAccessibleName, NAMES[side])
-        self.name = label(role="section")
+        self.name = Elided("section")
         restyle(self.name, "tone", side)
         self.badge = Badge(tone=side)
-        self.about = label(role="caption")
+        self.about = Elided("caption")
+        for line in (self.name, self.about):
+            line.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Preferred)
         self.action = button("Answer here too", kind="plain")
         self.action.hide()
         self.transcript = Transcript()
@@ -37,7 +40,8 @@ class ChatColumn(QFrame):
         head.addWidget(SideMark(side))
         head.addWidget(self.name)
         head.addWidget(self.badge)
-        head.addWidget(self.about, 1)
+        head.addWidget(self.about)
+        head.addStretch(1)
         head.addWidget(self.action)
         whole = QVBoxLayout(self)
         whole.setContentsMargins(1, 1, 1, 1)
@@ -46,17 +50,17 @@ class ChatColumn(QFrame):
         whole.addWidget(self.transcript, 1)
 
     def show_head(self, name: str, model: Model | None, state: Sentence | None) -> None:
-        """The served name (the side's own while none is known), precision and memory, or what the engine does."""
-        language.show(self.name.setText, name or NAMES[self.side])
+        """The served name (the side's own while none is known), precision and memory; `state` while it is not ready."""
+        self.name.show_text(name or str(NAMES[self.side]))
         precision = precision_of(model)
         self.badge.setVisible(bool(precision))
         self.badge.show_text(precision, self.side)
+        said = []
+        if model is not None and model.weight_bytes:
+            said.append(say("{size} of weights", size=figures.bytes_of(model.weight_bytes)))
         if state is not None:
-            language.show(self.about.setText, state)
-        elif model is not None and model.weight_bytes:
-            language.bind(self.about.setText, "{size} of weights", size=figures.bytes_of(model.weight_bytes))
-        else:
-            language.show(self.about.setText, "")
+            said.append(str(state))
+        self.about.show_text(" · ".join(said))
 
     def offer(self, template: str | None) -> None:
         """Show the column's action under this name; None hides it."""

@@ -29,7 +29,7 @@ class ChatHistory(QFrame):
         self.new_button = button("New chat", self.new_asked.emit, icon="add-line")
         self.delete_button = button("Delete this chat", self._ask, kind="quiet", icon="delete-bin-line", only_icon=True)
         self.list = QListWidget()
-        self.list.setFrameShape(QFrame.Shape.NoFrame)
+        self.list.setObjectName("bare")
         self.list.setTextElideMode(Qt.TextElideMode.ElideRight)
         self.list.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         language.bind(self.list.setAccessibleName, "Earlier chats")

@@ -1,6 +1,6 @@
 """A line that ends in an ellipsis where it does not fit; the tooltip holds all of it."""
 
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QSize, Qt
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QLabel, QSizePolicy
 
@@ -19,7 +19,16 @@ class Elided(QLabel):
     def show_text(self, text: str) -> None:
         self.full = text
         self.setAccessibleName(text)
+        self.setToolTip(text)
+        self.updateGeometry()
         self._fit()
+
+    def sizeHint(self) -> QSize:
+        self.ensurePolished()
+        return QSize(self.fontMetrics().horizontalAdvance(self.full) + 2, super().sizeHint().height())
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(40, super().minimumSizeHint().height())
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)

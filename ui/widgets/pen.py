@@ -55,7 +55,7 @@ class Pen:
         """A line of code: a block of its own, so that one more line costs no more than the first."""
         made = QTextBlockFormat()
         made.setBackground(self.code_ground)
-        made.setTextIndent(8)
+        made.setLeftMargin(8)
         return made
 
     def bold(self, base: QTextCharFormat, size: int = 0) -> QTextCharFormat:
@@ -114,6 +114,12 @@ class Pen:
         """Remove the last character; the block that it ended is continued."""
         self._cursor.deletePreviousChar()
         self._fresh = False
+
+    def space_after(self, margin: int) -> None:
+        """Room below the block that was written last."""
+        format = self._cursor.blockFormat()
+        format.setBottomMargin(margin)
+        self._cursor.setBlockFormat(format)
 
     def erase_from(self, position: int) -> None:
         """Remove all from `position` to the end; the block there becomes the one to write into."""

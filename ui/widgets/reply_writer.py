@@ -144,6 +144,7 @@ class ReplyWriter:
         if "".join(self._pieces).endswith("\n"):
             self._pen.erase_last()  # the line end belongs to the closing mark
         highlight.colour(self._pen.document.findBlock(self._part_begin), code, self._part.language)
+        self._pen.space_after(10)
         self._pen.block(self._pen.prose(after=4))
 
     def _fold(self) -> None:

@@ -186,7 +186,10 @@ class Transcript(QTextBrowser):
             pen.write_line(str(sentence), pen.alarm if alarm else pen.caption)
         if rendering.answer(text).strip():
             pen.write("   " if entry.notes else "")
-            pen.write(say("Copy answer"), pen.link(pen.caption, self._remember(lambda: rendering.answer(text))))
+            pen.write(
+                say("Copy answer").replace(" ", "\u00a0"),
+                pen.link(pen.caption, self._remember(lambda: rendering.answer(text))),
+            )
         pen.block(pen.prose(after=8))
 
     def _remember(self, text: Callable[[], str]) -> str:
