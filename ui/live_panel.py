@@ -41,7 +41,7 @@ class LivePanel(QFrame):
         for span_s in SPANS_S:
             self.span.addItem("", span_s)
         self.span.currentIndexChanged.connect(self.touch)
-        self.empty = label("Start an engine: its figures appear here while it works.", "muted", wrap=True)
+        self.empty = label(role="muted", wrap=True)
         self._lines: dict[str, dict[str, SideLine]] = {}
         self._folds: list[Fold] = []
         self._build()
@@ -70,6 +70,10 @@ class LivePanel(QFrame):
         shown = [side for side in SIDES if self._has_figures(side)]
         asked = [side for side in SIDES if any(of == side for of, _ in self._replies)]
         self.empty.setVisible(not shown and not asked)
+        if any(self._engines.is_running(side) for side in SIDES):
+            language.bind(self.empty.setText, "The engine is loading: its figures appear when it is ready.")
+        else:
+            language.bind(self.empty.setText, "Start an engine: its figures appear here while it works.")
         for fold in self._folds:
             fold.setVisible(bool(shown or asked))
         for lines in self._lines.values():
@@ -85,10 +89,10 @@ class LivePanel(QFrame):
 
     def _build(self) -> None:
         percent = figures.percent
-        self.acceptance = TimePlot("Acceptance rate over time", percent, top=1.0)
+        self.acceptance = TimePlot("Acceptance rate over time", percent, least=1.0)
         self.positions = PositionBars()
-        self.positions_caption = label("accepted by draft position", "caption")
-        self.usage = TimePlot("KV cache in use over time", percent, top=1.0)
+        self.positions_caption = label("accepted by draft position, since the start", "caption")
+        self.usage = TimePlot("KV cache in use over time", percent, least=0.1)
         self.pages = ShareBars()
         self.pages_caption = label("blocks in use (usage only, not which block holds what)", "caption", wrap=True)
         self.ttft = RequestPlot("Time to first token of each request")
@@ -148,7 +152,7 @@ class LivePanel(QFrame):
             line.show_value(figures.percent(run.rates.acceptance), "", rest)
         drafting = {side: run for side, run in runs.items() if run.speculates}
         self._over_time(self.acceptance, drafting, "acceptance")
-        shares = {side: run.acceptance_by_position for side, run in drafting.items()}
+        shares = {side: series.by_position(run.sample) for side, run in drafting.items()}
         self.positions.show_shares(shares)
         for widget in (self.positions, self.positions_caption):
             widget.setVisible(any(shares.values()))

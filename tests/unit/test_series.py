@@ -73,3 +73,15 @@ def test_blocks_are_counted_without_the_one_that_the_engine_keeps():
 def test_time_between_tokens_of_a_reply():
     assert series.between_tokens_s(ReplyDone("stop", 0.4, 0.4, 2.0, 10, 20, 8.0)) == 0.125
     assert series.between_tokens_s(ReplyDone("stopped", None, None, 2.0, None, None, None)) is None
+
+
+def test_points_between_gaps_are_found():
+    nan = math.nan
+    assert list(series.alone(np.array([1.0, nan, 2.0, 3.0, nan, 4.0]))) == [True, False, False, False, False, True]
+    assert list(series.alone(np.array([]))) == []
+
+
+def test_acceptance_by_position_since_the_start():
+    assert series.by_position(EngineSample(0, drafts=10, accepted_per_position=(8.0, 5.0))) == (0.8, 0.5)
+    assert series.by_position(EngineSample(0, drafts=0, accepted_per_position=(0.0,))) == ()
+    assert series.by_position(None) == ()

@@ -44,9 +44,9 @@ class LivePlot(pg.PlotWidget):
         language.bind(self.setAccessibleName, template)
         theme.changed.connect(self.paint)
 
-    def set_top(self, highest: float | None, fixed: float | None = None) -> None:
-        """Scale upwards from 0 to a round number above `highest`, or to `fixed`."""
-        top = fixed or _round_up(highest or 0) or 1.0
+    def set_top(self, highest: float | None, least: float = 0.0) -> None:
+        """Scale upwards from 0 to a round number above `highest`, and to `least` at the least."""
+        top = max(least, _round_up(highest or 0)) or 1.0
         if top != self._top:
             self._top = top
             self.getPlotItem().setYRange(0, top * 1.06, padding=0)
@@ -67,15 +67,18 @@ class LivePlot(pg.PlotWidget):
 
 
 class TimePlot(LivePlot):
-    """One line a side over the last `span_s` seconds; a missing value is a gap."""
+    """One line a side over the last `span_s` seconds; a missing value is a gap, a value between two a dot."""
 
-    def __init__(self, template: str, words: Callable[[float], str] = "{:g}".format, top: float | None = None):
+    def __init__(self, template: str, words: Callable[[float], str] = "{:g}".format, least: float = 0.0):
         super().__init__(template, words)
-        self._fixed = top
+        self._least = least
         self._span_s = 0.0
         self.curves = {side: self.getPlotItem().plot(connect="finite", antialias=True) for side in SIDES}
         for curve in self.curves.values():
             curve.curve.setSegmentedLineMode("off")  # drawn by segments, each would begin its dashes anew
+        self.dots = {side: pg.ScatterPlotItem(pxMode=True, size=4, antialias=True) for side in SIDES}
+        for dots in self.dots.values():
+            self.getPlotItem().addItem(dots)
         self.paint()
         self.show_lines({}, 120.0)
 
@@ -90,9 +93,11 @@ class TimePlot(LivePlot):
             inside = x >= now_s - span_s
             x, y = x[inside] - now_s, y[inside]
             curve.setData(x, y)
+            alone = series.alone(y)
+            self.dots[side].setData(x[alone], y[alone])
             if np.isfinite(y).any():
                 highest = max(highest or 0.0, float(np.nanmax(y)))
-        self.set_top(highest, self._fixed)
+        self.set_top(highest, self._least)
         if span_s != self._span_s:
             self._span_s = span_s
             self.getPlotItem().setXRange(-span_s, 0, padding=0)
@@ -105,7 +110,10 @@ class TimePlot(LivePlot):
     def paint(self) -> None:
         super().paint()
         for side, curve in self.curves.items():
-            curve.setPen(pg.mkPen(getattr(theme.tokens(), side), width=1.6, style=LINES[side]))
+            colour = QColor(getattr(theme.tokens(), side))
+            curve.setPen(pg.mkPen(colour, width=1.6, style=LINES[side]))
+            self.dots[side].setPen(pg.mkPen(None))
+            self.dots[side].setBrush(colour)
 
 
 class RequestPlot(LivePlot):

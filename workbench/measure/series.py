@@ -1,7 +1,7 @@
 """Arithmetic of figures over time: what a plot of them can show."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -55,6 +55,19 @@ def _reduced(x: np.ndarray, y: np.ndarray, buckets: int) -> tuple[np.ndarray, np
     broken = (starts + missing.argmax(1))[missing.any(1)]
     kept = np.unique(np.concatenate([lowest, highest, broken]))
     return x[kept], y[kept]
+
+
+def alone(y: np.ndarray) -> np.ndarray:
+    """Which points of a line stand between two gaps: true [n], of no length as a line and yet a measurement."""
+    gap = np.isnan(np.concatenate([[math.nan], y, [math.nan]]))
+    return ~gap[1:-1] & gap[:-2] & gap[2:]
+
+
+def by_position(sample: EngineSample | None) -> tuple[float, ...]:
+    """The share of all drafts since the start of which the token at each position was accepted; empty before any."""
+    if sample is None or not sample.drafts:
+        return ()
+    return tuple(accepted / sample.drafts for accepted in sample.accepted_per_position)
 
 
 def share(part: float | None, whole: float | None) -> float | None:
