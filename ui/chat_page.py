@@ -330,7 +330,11 @@ class ChatPage(Page):
         self.send_button.setVisible(not self._writing)
         self.stop_button.setVisible(bool(self._writing))
         self.send_button.setEnabled(bool(ready and self.composer.text))
-        self.composer.setEnabled(bool(ready or self.composer.text))
+        usable = bool(ready or self.composer.text)
+        if usable and not self.composer.isEnabled():
+            self.composer.setEnabled(True)
+            self.composer.setFocus()
+        self.composer.setEnabled(usable)
         self.sampling.show_order(len(ready) > 1)
         self.fairness.setVisible(len(ready) > 1)
 
