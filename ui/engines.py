@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,12 +43,15 @@ class Engines(QObject):
         self._heard_s: dict[str, float] = {}
         self._next: tuple[str, Profile] | None = None  # starts when the other side has loaded
         self._alternating = False
+        self._past: set[str] = set()  # sides that show an engine of an earlier run
 
     def run(self, side: str) -> EngineRun:
         return self._runs[side]
 
     def state(self, side: str) -> str:
         """stopped, waiting (for the other side), starting, ready, stopping or failed."""
+        if side in self._past:
+            return self._runs[side].state
         if alive := self._alive(side):
             if alive[-1].cancelling():
                 return "stopping"
@@ -77,9 +81,19 @@ class Engines(QObject):
         """Seconds since the engine last said anything."""
         return time.monotonic() - self._heard_s.get(side, time.monotonic())
 
+    def show_past(self, side: str, profile: Profile, events: Iterable[Event]) -> None:
+        """Show an engine that has ended as it was: the state that its events left, without a process."""
+        run = EngineRun()
+        for event in events:
+            run.apply(event)
+        self._runs[side], self._profiles[side] = run, profile
+        self._past.add(side)
+        self.changed.emit(side)
+
     def start(self, side: str, profile: Profile) -> None:
         """Start `profile` on this side; an engine that runs there is ended first."""
         assert side in SIDES, side
+        self._past.discard(side)
         if self._next and self._next[0] == side:
             self._next = None
         before = self._alive(side)
