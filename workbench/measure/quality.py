@@ -15,7 +15,7 @@ from workbench.errors import WorkbenchError
 from workbench.events import Advanced, Event, QualityMeasured, Stage
 from workbench.plan import Planned
 from workbench.quantization import calibration
-from workbench.quantization.blocks import Skeleton
+from workbench.quantization.blocks import Skeleton, device_of
 from workbench.quantization.calibration import Sequences
 from workbench.quantization.rounding import nearest
 
@@ -64,7 +64,7 @@ def run(spec: Mapping[str, Any], folder: Path) -> Iterator[Event]:
     One QualityMeasured per candidate, under its folder's name, all on the same held tokens.
     """
     torch.set_num_threads(int(spec.get("threads") or os.cpu_count() or 1))
-    device = torch.device(spec.get("device") or ("cuda" if torch.cuda.is_available() else "cpu"))
+    device = device_of(spec)
     original = Skeleton(Path(spec["original"]), device)
     original.prove()
     tokenizer = calibration.tokenizer_of(original.weights.folder)

@@ -1,9 +1,10 @@
 """A model's blocks, found by structure and loaded one at a time."""
 
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,11 @@ from workbench.quantization.weights import Weights
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 MLP = ("gate_proj", "up_proj", "down_proj")
 PARTS = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
+
+
+def device_of(spec: Mapping[str, Any]) -> torch.device:
+    """What the job asks for, else the GPU where there is one."""
+    return torch.device(spec.get("device") or ("cuda" if torch.cuda.is_available() else "cpu"))
 
 
 class Skeleton:

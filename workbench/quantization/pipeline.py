@@ -15,7 +15,7 @@ from workbench.events import Advanced, Event, Finished, ModuleDone, Note, Stage
 from workbench.measure import quality
 from workbench.plan import Conflict, Plan, Planned
 from workbench.quantization import calibration, checkpoint, verify
-from workbench.quantization.blocks import Skeleton
+from workbench.quantization.blocks import Skeleton, device_of
 from workbench.quantization.calibration import Sequences
 from workbench.quantization.checkpoint import Checkpoint
 from workbench.quantization.layered import BlockTurn
@@ -43,8 +43,7 @@ def run(spec: Mapping[str, Any], folder: Path) -> Iterator[Event]:
     checkpoint.purge(target)
     checkpoint.check_name(target, bool(spec.get("replace")))
     checkpoint.check_space(target, plan.predicted_bytes + SIDE_BYTES)
-    device = torch.device(spec.get("device") or ("cuda" if torch.cuda.is_available() else "cpu"))
-    skeleton = Skeleton(source, device)
+    skeleton = Skeleton(source, device_of(spec))
     result = Checkpoint(source, target, plan)
     try:
         result.open()

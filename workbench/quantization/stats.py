@@ -30,27 +30,31 @@ def spread(values: Tensor) -> Spread:
     """Look over the finite values of a tensor of any dtype and size, in pieces."""
     flat = values.reshape(-1)
     lowest, highest, finite = math.inf, -math.inf, 0
-    power = torch.zeros(2, dtype=torch.float64)
     for piece in _pieces(flat):
         lowest, highest = min(lowest, piece.min().item()), max(highest, piece.max().item())
-        power += torch.stack([piece.sum(dtype=torch.float64), piece.square().sum(dtype=torch.float64)]).cpu()
         finite += piece.numel()
     if not finite:
         return Spread(-1.0, 1.0, flat.numel(), 0.0, 0.0)
-    mean = (power[0] / finite).item()
-    deviation = math.sqrt(max((power[1] / finite).item() - mean**2, 0.0))
-    fourth, outside = 0.0, 0
+    peak = max(-lowest, highest) or 1.0  # powers of what is divided by it stay inside float32
+    total = sum(((piece / peak).sum(dtype=torch.float64).item() for piece in _pieces(flat)), 0.0)
+    mean = total / finite
+    second = fourth = 0.0
     for piece in _pieces(flat):
-        away = piece - mean
-        fourth += away.square().square().sum(dtype=torch.float64).item()
-        outside += int((away.abs() > OUTLIER_SIGMAS * deviation).sum())
-    spreads = deviation > 1e-12 * max(abs(mean), 1e-30)
-    kurtosis = fourth / finite / deviation**4 - 3 if spreads and deviation**4 > 0 else 0.0
+        square = (piece / peak - mean).square_()
+        second += square.sum(dtype=torch.float64).item()
+        fourth += square.square_().sum(dtype=torch.float64).item()
+    deviation = math.sqrt(second / finite)
+    spreads = deviation > 1e-6 * max(abs(mean), 1e-6)
+    kurtosis = fourth / finite / deviation**4 - 3 if spreads else 0.0
+    mean, deviation = mean * peak, deviation * peak
+    far = OUTLIER_SIGMAS * deviation
+    outside = sum(int(((piece - mean).abs() > far).sum()) for piece in _pieces(flat)) if spreads else 0
     # A far outlier would squeeze all the rest into one bin, so the picture ends at ten standard deviations.
     low, high = max(lowest, mean - 10 * deviation), min(highest, mean + 10 * deviation)
     if not spreads or not high > low:
-        low, high = mean - max(abs(mean), 1e-6) / 2, mean + max(abs(mean), 1e-6) / 2
-    return Spread(low, high, flat.numel() - finite, kurtosis, outside / finite if spreads else 0.0)
+        around = max(abs(mean), 1e-6) / 2
+        low, high = mean - around, mean + around
+    return Spread(low, high, flat.numel() - finite, kurtosis, outside / finite)
 
 
 def counts(values: Tensor, low: float, high: float) -> tuple[int, ...]:
