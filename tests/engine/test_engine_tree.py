@@ -1,0 +1,118 @@
+"""Whatever is killed, nothing of a real engine stays: a tiny INT4 model with n-gram speculation, under the guard."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from queue import Queue
+
+import httpx
+import psutil
+import pytest
+from compressed_tensors.quantization import QuantizationArgs
+from tiny_models import ATTENTION, MLP, TEXT, write_packed, write_plain
+
+from workbench import guard
+from workbench.engine import sockets
+
+GONE_S = 10
+START_S = 300
+
+
+class Window:
+    """The stand-in window with two engines; `engines` maps a folder's name to what it told when ready."""
+
+    def __init__(self, folders: list[Path]):
+        script = Path(__file__).with_name("window_of_engines.py")
+        home = folders[0].parent / "home"
+        self.process = subprocess.Popen(
+            [sys.executable, str(script), *map(str, folders)],
+            env=os.environ | {"LATHE_HOME": str(home)}, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        self.told: Queue[dict] = Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+        self.engines = {}
+        for _ in folders:
+            told = self.told.get(timeout=START_S)
+            assert "ready" in told, (told, [each.with_suffix(".log").read_text()[-3000:] for each in folders])
+            self.engines[told["ready"]] = told
+
+    def _read(self) -> None:
+        for line in self.process.stdout:
+            self.told.put(json.loads(line))
+
+    def tree(self, name: str) -> dict[str, list]:
+        """The identities of guard, server, engine core and workers of one engine."""
+        server = psutil.Process(self.engines[name]["pid"])
+        core = next(each for each in server.children() if "EngineCore" in " ".join(each.cmdline()))
+        workers = [each for each in core.children(recursive=True) if "Worker" in " ".join(each.cmdline())]
+        assert workers, "this engine computes in a process of its own"
+        roles = {"guard": server.parent(), "server": server, "core": core, "worker": workers[0]}
+        pids = {process.pid: role for role, process in roles.items()}
+        tree = [roles["guard"].pid, *guard.descendants(roles["guard"].pid)]
+        return {pids.get(pid, str(pid)): guard.identity(pid) for pid in tree}
+
+    def answers(self, name: str) -> str:
+        engine = self.engines[name]
+        body = {"model": name, "prompt": TEXT, "max_tokens": 24, "temperature": 0}
+        headers = {"Authorization": f"Bearer {engine['key']}"}
+        reply = httpx.post(f"{engine['url']}/v1/completions", json=body, headers=headers, trust_env=False, timeout=60)
+        return reply.raise_for_status().json()["choices"][0]["finish_reason"]
+
+
+@pytest.fixture
+def window(tmp_path):
+    plain = write_plain(tmp_path / "plain", tokenizer=True)
+    layered = {
+        ATTENTION: QuantizationArgs(num_bits=4, symmetric=False, group_size=32, strategy="group"),
+        MLP: QuantizationArgs(num_bits=4, symmetric=True, group_size=64, strategy="group"),
+    }
+    write_packed(plain, tmp_path / "one", layered)
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    opened = Window([tmp_path / "one", tmp_path / "two"])
+    trees = [identity for name in opened.engines for identity in opened.tree(name).values() if identity]
+    yield opened
+    opened.process.kill()
+    opened.process.wait()
+    left(trees, GONE_S)
+    for pid, *_ in left(trees, 0):
+        os.kill(pid, signal.SIGKILL)
+
+
+def left(tree: list[list], seconds: float) -> list[list]:
+    """What still lives of these processes after at most so many seconds."""
+    until = time.monotonic() + seconds
+    while living := [each for each in tree if (now := guard.identity(each[0])) and now[1] == each[1]]:
+        if time.monotonic() > until:
+            return living
+        time.sleep(0.1)
+    return []
+
+
+def test_a_killed_guard_or_window_leaves_nothing(window):
+    one, two = window.tree("one"), window.tree("two")
+    assert [each for each in sockets.listening(one["guard"][0]) if not each.local] == []
+    # The window is stopped, so that only the parent-death signals can end the first engine.
+    window.process.send_signal(signal.SIGSTOP)
+    os.kill(one["guard"][0], signal.SIGKILL)
+    assert left(list(one.values()), GONE_S) == []
+    window.process.send_signal(signal.SIGCONT)
+    assert window.told.get(timeout=GONE_S)["failed"] == "one"
+    assert window.answers("two") == "length"
+    window.process.kill()
+    assert left(list(two.values()), GONE_S) == []
+
+
+def test_a_killed_server_or_engine_core_leaves_nothing(window):
+    one, two = window.tree("one"), window.tree("two")
+    os.kill(one["server"][0], signal.SIGKILL)
+    assert left(list(one.values()), GONE_S) == []
+    assert window.told.get(timeout=GONE_S)["failed"] == "one"
+    os.kill(two["core"][0], signal.SIGKILL)
+    assert left(list(two.values()), GONE_S) == []
+    assert window.told.get(timeout=GONE_S)["failed"] == "two"
