@@ -210,7 +210,7 @@ class QuantizePage(Page):
         self.view.details.draw(self.draft.plan, self.run, self.draft.model, bool(self.running))
         self.view.show_run(self.draft, self.run, bool(self.running), self.folder)
         if self.running and self.run:
-            block = next((each.block for each in self.draft.model.linears if each.name == self.run.current), None)
+            block = self._cells.block(self.run.current)
             self.view.progress.show_run(self.run, block, time.monotonic() - self._started_s, self._ending)
 
     def _show_plan(self) -> None:

@@ -69,6 +69,17 @@ def test_the_description_says_the_state_of_the_chosen_cell(strip):
     assert strip.accessibleName() == "Blocks and modules"
 
 
+def test_another_plan_keeps_what_is_chosen_and_pinned_where_it_can(strip):
+    strip.choose(name(3, ROLES[2]))
+    strip._set_pin((5, 1))
+    told = []
+    strip.pinned.connect(told.append)
+    strip.set_cells([cell(block, role, "conflict") for block in range(30) for role in ROLES])
+    assert (strip.chosen_name, strip.pinned_name, told) == (name(3, ROLES[2]), name(5, ROLES[1]), [])
+    strip.set_cells([cell(block, role) for block in range(4) for role in ROLES])
+    assert (strip.chosen_name, strip.pinned_name, told) == (name(3, ROLES[2]), "", [""])
+
+
 def test_thirty_blocks_fit_a_small_screen_without_scrolling(strip):
     assert strip.minimumSizeHint().height() <= 480
 

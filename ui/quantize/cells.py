@@ -33,6 +33,10 @@ class Cells:
             return [self._cell(planned.linear.name) for planned in self._planned.values()]
         return [_done_cell(event) for event in done.values()]
 
+    def block(self, name: str) -> int | None:
+        """The block of a layer of the plan."""
+        return self._planned[name].linear.block if name in self._planned else None
+
     def changed(self) -> Iterable[Cell]:
         """The cells whose state moved since the last call."""
         if self._run is None:

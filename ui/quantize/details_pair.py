@@ -25,6 +25,9 @@ class DetailsPair(QWidget):
         self.chosen = ModuleDetails()
         self.pinned = ModuleDetails(closable=True)
         self.pinned.hide()
+        self._plan: Plan | None = None
+        self._planned: dict[str, Planned] = {}
+        self._siblings: dict[str, tuple[str, ...]] = {}
         self._names = {self.chosen: "", self.pinned: ""}
         row = QHBoxLayout(self)
         row.setContentsMargins(0, 0, 0, 0)
@@ -50,7 +53,10 @@ class DetailsPair(QWidget):
 
     def draw(self, plan: Plan | None, run: QuantRun | None, model: Model | None, locked: bool) -> None:
         """Draw both from what is known; `locked` while a run uses the plan."""
-        planned = {entry.linear.name: entry for entry in plan.linears} if plan else {}
+        if plan is not self._plan:
+            self._plan = plan
+            self._planned = {entry.linear.name: entry for entry in plan.linears} if plan else {}
+            self._siblings.clear()
         for card, name in self._names.items():
             if not name:
                 continue
@@ -58,8 +64,8 @@ class DetailsPair(QWidget):
             looked = self._looks.made(model.folder, name) if model else None
             waiting = None if done or looked else self._waiting(name, run, model, locked)
             can_look = not (done or looked or locked or model is None or self._looks.wants(model.folder, name))
-            entry = planned.get(name)
-            card.show_layer(Layer(name, entry, looked, done, waiting, can_look, _fused(plan, entry), not locked))
+            entry = self._planned.get(name)
+            card.show_layer(Layer(name, entry, looked, done, waiting, can_look, self._fused(name), not locked))
 
     def _waiting(self, name: str, run: QuantRun | None, model: Model | None, locked: bool) -> Sentence | str | None:
         if run and run.current == name:
@@ -72,9 +78,11 @@ class DetailsPair(QWidget):
             return f"{error} {error.hint}".strip()
         return None
 
-
-def _fused(plan: Plan | None, planned: Planned | None) -> tuple[str, ...]:
-    if plan is None or planned is None:
-        return ()
-    together = siblings((entry.linear for entry in plan.linears), planned.linear.name)
-    return tuple(linear.leaf for linear in together) if len(together) > 1 else ()
+    def _fused(self, name: str) -> tuple[str, ...]:
+        """The last names of the layers that vLLM fuses with this one; empty where it stands alone."""
+        if name not in self._planned:
+            return ()
+        if name not in self._siblings:
+            together = siblings((entry.linear for entry in self._planned.values()), name)
+            self._siblings[name] = tuple(linear.leaf for linear in together) if len(together) > 1 else ()
+        return self._siblings[name]

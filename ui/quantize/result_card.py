@@ -8,6 +8,7 @@ from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QLabel, QVBoxLayout
 
 from ui import language
 from ui.widgets import Card, button, label
+from ui.widgets.elided import Elided
 from ui.widgets.label import restyle
 from workbench import figures
 from workbench.plan import Plan
@@ -27,8 +28,7 @@ class ResultCard(Card):
         self._original: Path | None = None
         self._result: Path | None = None
         self.heading = label(role="section")
-        self.place = label(role="muted", wrap=True)
-        self.place.setAlignment(Qt.AlignmentFlag.AlignTop)
+        self.place = Elided("muted")
         self.place.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self._grid = QGridLayout()
         self._grid.setHorizontalSpacing(24)
@@ -41,7 +41,8 @@ class ResultCard(Card):
         self.open = button("Open folder", self._open, icon="folder-open-line")
         words = QVBoxLayout()
         words.addWidget(self.heading)
-        words.addWidget(self.place, 1)
+        words.addWidget(self.place)
+        words.addStretch(1)
         row = QHBoxLayout()
         row.setSpacing(32)
         row.addLayout(words, 1)
@@ -58,7 +59,8 @@ class ResultCard(Card):
         """Show a run that is done."""
         self._original, self._result = original, Path(run.path)
         language.bind(self.heading.setText, "Done and verified")
-        self.place.setText(run.path)
+        self.place.show_text(run.path)
+        self.place.setToolTip(run.path)
         own = run.quality.get(self._result.name)
         plain = run.quality.get("RTN")
         before = figures.bytes_of(plan.model.weight_bytes if plan else None)

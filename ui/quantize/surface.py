@@ -83,7 +83,7 @@ class Surface(QStackedWidget):
             self.failure.show_failure(WorkbenchError(ended.failed.template, hint, **values), _log(folder))
         self.failure.setVisible(failed)
         self.again.setEnabled(draft.plan is not None and not draft.plan.blocks)
-        self.notes.show_run(run, cancelled=bool(ended and ended.cancelled))
+        self.notes.show_run(None if failed else run, cancelled=bool(ended and ended.cancelled))
 
     def _show_summary(self, draft: Draft) -> None:
         plan, fit = draft.plan, draft.fit

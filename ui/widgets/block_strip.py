@@ -82,16 +82,18 @@ class BlockStrip(QWidget):
     # -- what it shows
 
     def set_cells(self, cells: Iterable[Cell]) -> None:
-        """Show these cells and no others; the chosen cell stays chosen where it still exists."""
+        """Show these cells and no others; the chosen and the pinned one stay so where they still exist."""
         cells = list(cells)
-        chosen = self.chosen_name
+        chosen, pinned = self.chosen_name, self.pinned_name
         self._columns = list(dict.fromkeys(cell.column for cell in cells))
         self._blocks = sorted({cell.block for cell in cells})
         column_of = {column: index for index, column in enumerate(self._columns)}
         row_of = {block: index for index, block in enumerate(self._blocks)}
         self._places = {cell.name: (row_of[cell.block], column_of[cell.column]) for cell in cells}
         self._cells = {self._places[cell.name]: cell for cell in cells}
-        self._at, self._pin = self._places.get(chosen), None
+        self._at, self._pin = self._places.get(chosen), self._places.get(pinned)
+        if pinned and self._pin is None:
+            self.pinned.emit("")
         self._describe()
         self._rescale()
         self._lay_out()
@@ -321,7 +323,7 @@ class BlockStrip(QWidget):
         if cell.state == "working":
             painter.setPen(Qt.PenStyle.NoPen)
             painter.setBrush(QColor(worn.accent))
-            side = min(rect.width(), rect.height()) - 8
+            side = min(rect.width(), rect.height()) - 6
             painter.drawRect(rect.center().x() - side // 2, rect.center().y() - side // 2, side, side)
             return
         if fitting := _fitting(text, rect.width() - 4, QFontMetrics(painter.font())):
