@@ -1,7 +1,7 @@
 """Answers cut into parts, whole and while they stream."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from workbench.chat.rendering import Added, Code, Folded, Opened, Reasoning, Splitter, Text, answer, parts
@@ -102,7 +102,10 @@ def test_code_inside_a_thought_folds_with_it():
     assert any(isinstance(change, Folded) for piece in text for change in splitter.feed(piece))
 
 
+@settings(max_examples=400)
 @given(LIKELY, st.integers(1, 7))
+@example("<think>\n", 1)
+@example("<think>\n\n</think>\n4", 1)
 def test_pieces_give_the_same_as_the_whole(text, size):
     whole, pieces = Splitter(), Splitter()
     together = whole.feed(text) + whole.finish()

@@ -81,6 +81,7 @@ class Splitter:
         self._part: type[Part] | None = None
         self._mark = self._indent = ""
         self._may_fold = True
+        self._bare = False  # a reasoning of which nothing but line ends came yet
 
     def feed(self, piece: str) -> list[Change]:
         """The changes that `piece` brings."""
@@ -105,7 +106,7 @@ class Splitter:
     def _beginning(self) -> list[Change] | None:
         text = self._held.lstrip()
         if text.startswith(OPEN):
-            self._held = text.removeprefix(OPEN).lstrip("\n")
+            self._held, self._bare = text.removeprefix(OPEN), True
             self._state, self._part, self._may_fold = self._in_reasoning, Reasoning, False
             return [Opened(Reasoning("", False))]
         if OPEN.startswith(text):
@@ -114,6 +115,8 @@ class Splitter:
         return []
 
     def _in_reasoning(self) -> list[Change] | None:
+        if self._bare:
+            self._held = self._held.lstrip("\n")
         inside, mark, rest = self._held.partition(CLOSE)
         if mark:
             self._held = rest
@@ -124,7 +127,7 @@ class Splitter:
         inside = inside[: len(inside) - kept].rstrip("\n")
         if not inside:
             return None
-        self._held = self._held[len(inside) :]
+        self._held, self._bare = self._held[len(inside) :], False
         return self._add(inside)
 
     def _begin_answer(self) -> list[Change]:
