@@ -383,3 +383,11 @@ def test_every_control_is_named_and_reachable(page, model):
             if control.isVisible() and not control.objectName().startswith("qt_"):
                 assert control.accessibleName() or getattr(control, "text", str)(), control
                 assert control.focusPolicy() & Qt.FocusPolicy.TabFocus, control
+
+
+def test_the_chosen_cell_is_scrolled_into_view(page, model):
+    page.resize(1290, 420)
+    page.open(model)
+    page.show_layer("model.layers.29.mlp.down_proj")
+    cell = page.view.strip.rect_of("model.layers.29.mlp.down_proj")
+    assert page.view.strip.visibleRegion().contains(cell.center())

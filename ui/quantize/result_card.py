@@ -40,6 +40,7 @@ class ResultCard(Card):
         self.serve = button("Serve both", self._serve, kind="primary", icon="play-line")
         self.open = button("Open folder", self._open, icon="folder-open-line")
         words = QVBoxLayout()
+        words.setSpacing(4)
         words.addWidget(self.heading)
         words.addWidget(self.place)
         words.addStretch(1)

@@ -104,6 +104,9 @@ class Surface(QStackedWidget):
         scroll.setWidgetResizable(True)
         scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         scroll.setWidget(self.strip)
+        self.strip.moved.connect(
+            lambda rect: scroll.ensureVisible(rect.center().x(), rect.center().y(), rect.width(), 2 * rect.height())
+        )
         scroll.viewport().setAutoFillBackground(False)
         self.strip.setAutoFillBackground(False)
         left.body.addWidget(scroll, 1)

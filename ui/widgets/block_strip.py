@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Literal
 
 from PySide6.QtCore import QEvent, QPoint, QRect, QRectF, QSize, Qt, Signal
@@ -21,16 +20,11 @@ from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from ui import language, theme
 from ui.widgets.error_scale import ErrorScale
+from ui.widgets.strip_grid import CELL_HEIGHT, CELL_WIDTH, GUTTER, HEAD, Place, StripGrid
 
 State = Literal["planned", "conflict", "working", "done", "kept"]
 
-HEAD = 20
-GUTTER = 34
-GAP = 2
-GROUP_GAP = 12
-MARGIN = 4
-CELL_HEIGHT = (12, 34)
-CELL_WIDTH = (14, 72)
+GAP = 2  # between cells
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,24 +50,23 @@ class BlockStrip(QWidget):
     Signals:
         chosen(name): the cell to show
         pinned(name): the cell to show beside it; empty when unpinned
+        moved(rect): where the chosen cell now lies, to be scrolled into view
         rescaled: the ends of the colour scale moved
     """
 
     chosen = Signal(str)
     pinned = Signal(str)
     rescaled = Signal()
+    moved = Signal(QRect)
 
     def __init__(self, parent: QWidget | None = None):
         super().__init__(parent)
         self._scale = ErrorScale()
-        self._cells: dict[tuple[int, int], Cell] = {}
-        self._places: dict[str, tuple[int, int]] = {}
-        self._columns: list[str] = []
-        self._blocks: list[int] = []
-        self._cell = QSize(*CELL_WIDTH)
-        self._lefts: list[int] = []
-        self._at: tuple[int, int] | None = None
-        self._pin: tuple[int, int] | None = None
+        self._cells: dict[Place, Cell] = {}
+        self._places: dict[str, Place] = {}
+        self._grid = StripGrid()
+        self._at: Place | None = None
+        self._pin: Place | None = None
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Expanding)
         language.bind(self.setAccessibleName, "Blocks and modules")
@@ -85,10 +78,10 @@ class BlockStrip(QWidget):
         """Show these cells and no others; the chosen and the pinned one stay so where they still exist."""
         cells = list(cells)
         chosen, pinned = self.chosen_name, self.pinned_name
-        self._columns = list(dict.fromkeys(cell.column for cell in cells))
-        self._blocks = sorted({cell.block for cell in cells})
-        column_of = {column: index for index, column in enumerate(self._columns)}
-        row_of = {block: index for index, block in enumerate(self._blocks)}
+        grid = StripGrid(dict.fromkeys(cell.column for cell in cells), sorted({cell.block for cell in cells}))
+        column_of = {column: index for index, column in enumerate(grid.columns)}
+        row_of = {block: index for index, block in enumerate(grid.blocks)}
+        self._grid = grid
         self._places = {cell.name: (row_of[cell.block], column_of[cell.column]) for cell in cells}
         self._cells = {self._places[cell.name]: cell for cell in cells}
         self._at, self._pin = self._places.get(chosen), self._places.get(pinned)
@@ -96,7 +89,7 @@ class BlockStrip(QWidget):
             self.pinned.emit("")
         self._describe()
         self._rescale()
-        self._lay_out()
+        grid.fit(self.size())
         self.updateGeometry()
         self.update()
 
@@ -106,7 +99,7 @@ class BlockStrip(QWidget):
         for cell in changed:
             place = self._places[cell.name]
             self._cells[place] = cell
-            self.update(self._rect(place))
+            self.update(self._grid.rect(place))
         if changed:
             self._describe()
             self._rescale()
@@ -134,58 +127,21 @@ class BlockStrip(QWidget):
 
     def rect_of(self, name: str) -> QRect:
         """Where the cell of `name` is painted, in this widget's coordinates."""
-        return self._rect(self._places[name])
-
-    # -- geometry
+        return self._grid.rect(self._places[name])
 
     def sizeHint(self) -> QSize:
-        return QSize(self._width(44), HEAD + len(self._blocks) * 20 + MARGIN)
+        return self._grid.size(44, 20)
 
     def minimumSizeHint(self) -> QSize:
-        return QSize(self._width(CELL_WIDTH[0]), HEAD + len(self._blocks) * CELL_HEIGHT[0] + MARGIN)
+        return self._grid.size(CELL_WIDTH[0], CELL_HEIGHT[0])
 
     def resizeEvent(self, event: QResizeEvent) -> None:
-        self._lay_out()
+        self._grid.fit(self.size())
         super().resizeEvent(event)
 
-    def _width(self, cell_width: int) -> int:
-        return GUTTER + MARGIN + self._steps() * GROUP_GAP + len(self._columns) * cell_width
-
-    def _steps(self) -> int:
-        """How many changes of the parent module (attention, MLP) lie between the columns."""
-        return sum(one != other for one, other in pairwise(name.rpartition(".")[0] for name in self._columns))
-
-    def _lay_out(self) -> None:
-        """Cell sizes and the left edge of each column, once for a size of the widget."""
-        columns, rows = max(len(self._columns), 1), max(len(self._blocks), 1)
-        width = (self.width() - self._width(0)) // columns
-        height = (self.height() - HEAD - MARGIN) // rows
-        self._cell = QSize(
-            min(max(width, CELL_WIDTH[0]), CELL_WIDTH[1]), min(max(height, CELL_HEIGHT[0]), CELL_HEIGHT[1])
-        )
-        self._lefts, left = [], GUTTER
-        for index, name in enumerate(self._columns):
-            if index and name.rpartition(".")[0] != self._columns[index - 1].rpartition(".")[0]:
-                left += GROUP_GAP
-            self._lefts.append(left)
-            left += self._cell.width()
-
-    def _rect(self, place: tuple[int, int]) -> QRect:
-        row, column = place
-        return QRect(QPoint(self._lefts[column], HEAD + row * self._cell.height()), self._cell)
-
-    def _rows_in(self, rect: QRect) -> range:
-        """The rows that a part of the widget shows."""
-        first = (rect.top() - HEAD - 2) // self._cell.height()
-        last = (rect.bottom() - HEAD + 2) // self._cell.height()
-        return range(max(first, 0), min(last + 1, len(self._blocks)))
-
-    def _place_at(self, point: QPoint) -> tuple[int, int] | None:
-        for row in self._rows_in(QRect(point, QSize(1, 1))):
-            for column in range(len(self._columns)):
-                if (row, column) in self._cells and self._rect((row, column)).contains(point):
-                    return row, column
-        return None
+    def _place_at(self, point: QPoint) -> Place | None:
+        place = self._grid.place_at(point)
+        return place if place in self._cells else None
 
     # -- choosing
 
@@ -199,23 +155,24 @@ class BlockStrip(QWidget):
             self.rescaled.emit()
             self.update()
 
-    def _move(self, place: tuple[int, int], tell: bool) -> None:
+    def _move(self, place: Place, tell: bool) -> None:
         if place not in self._cells:
             return
         for changed in (self._at, place):
             if changed is not None:
-                self.update(self._rect(changed).adjusted(-2, -2, 2, 2))
+                self.update(self._grid.rect(changed).adjusted(-2, -2, 2, 2))
         self._at = place
         self._describe()
+        self.moved.emit(self._grid.rect(place))
         if tell:
             self.chosen.emit(self._cells[place].name)
 
-    def _set_pin(self, place: tuple[int, int] | None) -> None:
+    def _set_pin(self, place: Place | None) -> None:
         if place == self._pin:
             place = None
         for changed in (self._pin, place):
             if changed is not None:
-                self.update(self._rect(changed).adjusted(-2, -2, 2, 2))
+                self.update(self._grid.rect(changed).adjusted(-2, -2, 2, 2))
         self._pin = place
         self.pinned.emit(self.pinned_name)
 
@@ -240,16 +197,16 @@ class BlockStrip(QWidget):
                 self._move(self._at, tell=True)
             return
         row, column = self._at or (0, 0)
-        page = max(1, len(self._blocks) // 4)
+        page = max(1, len(self._grid.blocks) // 4)
         steps = {
             Qt.Key.Key_Left: (row, column - 1),
             Qt.Key.Key_Right: (row, column + 1),
             Qt.Key.Key_Up: (row - 1, column),
             Qt.Key.Key_Down: (row + 1, column),
             Qt.Key.Key_PageUp: (max(row - page, 0), column),
-            Qt.Key.Key_PageDown: (min(row + page, len(self._blocks) - 1), column),
+            Qt.Key.Key_PageDown: (min(row + page, len(self._grid.blocks) - 1), column),
             Qt.Key.Key_Home: (0, column),
-            Qt.Key.Key_End: (len(self._blocks) - 1, column),
+            Qt.Key.Key_End: (len(self._grid.blocks) - 1, column),
         }
         if key not in steps:
             super().keyPressEvent(event)
@@ -275,29 +232,31 @@ class BlockStrip(QWidget):
         painter, worn = QPainter(self), theme.tokens()
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         small = self.font()
-        small.setPixelSize(11 if self._cell.height() >= 16 else 10)
+        small.setPixelSize(11 if self._grid.cell.height() >= 16 else 10)
         painter.setFont(small)
         rect = event.rect()
         if rect.top() < HEAD:
             self._paint_heads(painter, worn)
-        for row in self._rows_in(rect):
+        for row in self._grid.rows_in(rect):
             painter.setPen(QColor(worn.muted))
-            where = QRect(0, HEAD + row * self._cell.height(), GUTTER - 8, self._cell.height())
-            painter.drawText(where, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, str(self._blocks[row]))
-            for column in range(len(self._columns)):
+            where = QRect(0, HEAD + row * self._grid.cell.height(), GUTTER - 8, self._grid.cell.height())
+            painter.drawText(
+                where, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, str(self._grid.blocks[row])
+            )
+            for column in range(len(self._grid.columns)):
                 if cell := self._cells.get((row, column)):
-                    self._paint_cell(painter, self._rect((row, column)), cell, worn)
+                    self._paint_cell(painter, self._grid.rect((row, column)), cell, worn)
         for place, style in ((self._pin, Qt.PenStyle.DashLine), (self._at, Qt.PenStyle.SolidLine)):
             if place is not None:
                 painter.setPen(QPen(QColor(worn.accent), 2 if self.hasFocus() or place == self._pin else 1.5, style))
                 painter.setBrush(Qt.BrushStyle.NoBrush)
-                painter.drawRoundedRect(self._rect(place), 3, 3)
+                painter.drawRoundedRect(self._grid.rect(place), 3, 3)
 
     def _paint_heads(self, painter: QPainter, worn: theme.Tokens) -> None:
         metrics = QFontMetrics(painter.font())
         painter.setPen(QColor(worn.muted))
-        for index, column in enumerate(self._columns):
-            rect = self._rect((0, index))
+        for index, column in enumerate(self._grid.columns):
+            rect = self._grid.rect((0, index))
             head = column.rpartition(".")[2].removesuffix("_proj")
             head = metrics.elidedText(head, Qt.TextElideMode.ElideRight, rect.width())
             painter.drawText(QRect(rect.x(), 0, rect.width(), HEAD), Qt.AlignmentFlag.AlignCenter, head)
