@@ -20,6 +20,7 @@ from workbench.measure import quality
 from workbench.quantization import calibration, pipeline
 from workbench.quantization.blocks import Skeleton, device_of
 
+LIBRARIES = ("torch", "transformers", "compressed-tensors")
 BARS = {"layered": 0.5, "best": 0.3}
 
 
@@ -45,9 +46,7 @@ def main(model: Path, names: list[str]) -> int:
         ]
     plain = next(event for event in measured if event.name == "RTN")
     print(f"\n{model.name}: {plain.tokens} held tokens, original perplexity {plain.original_perplexity:.2f}")
-    print(
-        f"python {platform.python_version()} torch {version('torch')} compressed-tensors {version('compressed-tensors')}"
-    )
+    print(f"python {platform.python_version()}", *(f"{name} {version(name)}" for name in LIBRARIES))
     failed = plain.tokens < 8000
     for event in measured:
         ratio, bar = event.kl / plain.kl, BARS.get(event.name)

@@ -18,14 +18,21 @@ from workbench import recipe
 from workbench.errors import WorkbenchError
 from workbench.events import ModuleDone, decode
 from workbench.quantization import checkpoint, pipeline
+from workbench.quantization import place as places
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("disk")
+    quantized(write_model(folder / "model"), folder / "out", "rtn")
+    return folder
 
 
 @pytest.fixture
-def place(tmp_path):
+def place(template, tmp_path):
     """A model, and a good earlier result under the output's name."""
-    source = write_model(tmp_path / "model")
-    quantized(source, tmp_path / "out", "rtn")
-    return tmp_path
+    shutil.copytree(template, tmp_path / "place")
+    return tmp_path / "place"
 
 
 def hashes(folder):
@@ -133,7 +140,7 @@ def test_what_a_killed_run_left_is_cleared_and_what_lives_is_not(place):
     dead, alive = place / f".out.partial-{ended.pid}", place / f".out.partial-{os.getppid()}"
     dead.mkdir(), alive.mkdir()
     (dead / "model.safetensors").write_text("half")
-    checkpoint.purge(place / "out")
+    places.purge(place / "out")
     assert not dead.exists() and alive.exists()
 
 
@@ -143,7 +150,7 @@ def test_a_result_that_was_set_aside_comes_back(place):
     ended.wait()
     before = hashes(place / "out")
     (place / "out").rename(place / f".out.partial-{ended.pid}.old")
-    checkpoint.purge(place / "out")
+    places.purge(place / "out")
     assert hashes(place / "out") == before
 
 

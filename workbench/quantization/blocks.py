@@ -4,7 +4,7 @@ import copy
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -14,8 +14,7 @@ from workbench.errors import WorkbenchError
 from workbench.quantization import packing
 from workbench.quantization.weights import Weights
 
-ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
-MLP = ("gate_proj", "up_proj", "down_proj")
+LINEARS = {f"self_attn.{part}_proj" for part in "qkvo"} | {f"mlp.{part}_proj" for part in ("gate", "up", "down")}
 PARTS = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
 
 
@@ -63,6 +62,11 @@ class Skeleton:
     def name(self, index: int, part: str = "") -> str:
         """The full name of a block or of a module in it."""
         return f"{self.prefix}{index}{'.' if part else ''}{part}"
+
+    @property
+    def linears(self) -> set[str]:
+        """The full names of the linear layers of all blocks."""
+        return {self.name(index, name) for index in range(len(self)) for name in LINEARS}
 
     def outside(self, tied: bool) -> list[str]:
         """The tensors that belong to no block; a tied head is the embedding and is not stored twice."""
@@ -141,18 +145,23 @@ class Skeleton:
         length = inputs.shape[1]
         right = block(inputs, position_embeddings=self.positions(length), attention_mask=self.mask(block, length))
         right = right[0] if isinstance(right, tuple) else right
-        scaled = copy.deepcopy(block.input_layernorm)
-        scaled.weight.mul_(2)
-        same = torch.allclose(self.forward(block, inputs), right, rtol=1e-3, atol=1e-4 * right.abs().max().item())
-        if not same or not torch.allclose(scaled(inputs), 2 * block.input_layernorm(inputs), rtol=1e-4):
-            self._refuse()
+        normed = block.input_layernorm(inputs)
+        once = self.attend(block, normed), self.activate(block, normed), normed
+        same = _near(self.forward(block, inputs), right)
+        for module in (block.self_attn.v_proj, block.mlp.up_proj, block.input_layernorm):
+            for parameter in module.parameters():
+                parameter.mul_(2)
+        # AWQ moves scales between these and what reads them, so their outputs must follow their weights.
+        twice = self.attend(block, normed), self.activate(block, normed), block.input_layernorm(inputs)
+        if not same or not all(_near(two, 2 * one) for one, two in zip(once, twice, strict=True)):
+            self.refuse()
 
     def _check_shape(self) -> None:
         understood = bool(self.layers) and hasattr(self.body, "rotary_emb") and hasattr(self.body, "norm")
         for layer in self.layers:
             linears = {name for name, module in layer.named_modules() if isinstance(module, nn.Linear)}
             understood &= {name for name, _ in layer.named_children()} == PARTS
-            understood &= linears == {f"self_attn.{part}" for part in ATTENTION} | {f"mlp.{part}" for part in MLP}
+            understood &= linears == LINEARS
             understood = understood and all(
                 [name for name, _ in norm.named_parameters()] == ["weight"]
                 for norm in (layer.input_layernorm, layer.post_attention_layernorm)
@@ -160,14 +169,19 @@ class Skeleton:
             if not understood:
                 break
         if not understood:
-            self._refuse()
+            self.refuse()
 
-    def _refuse(self) -> None:
+    def refuse(self) -> NoReturn:
+        """Say that this model is built in another way."""
         raise WorkbenchError(
             "The blocks of {architecture} are built in a way that Lathe cannot quantize.",
             "Models built like Llama, Mistral, Qwen2 and Qwen3 can be quantized.",
             architecture=(self.config.architectures or [self.config.model_type])[0],
         )
+
+
+def _near(ours: Tensor, right: Tensor) -> bool:
+    return torch.allclose(ours, right, rtol=1e-3, atol=1e-4 * right.abs().max().item())
 
 
 @contextmanager

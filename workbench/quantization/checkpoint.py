@@ -1,22 +1,17 @@
 """The result on disk: written beside under a temporary name, verified there, then renamed into place."""
 
-import errno
 import json
-import os
 import re
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from compressed_tensors.quantization import QuantizationConfig
-from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from workbench.errors import WorkbenchError
 from workbench.plan import Plan, Planned
 from workbench.quantization.packing import scheme_of
+from workbench.quantization.place import disk_errors, partial
 
 SHARD_BYTES = 2 << 30  # also what is held in memory before a shard is written
 SIDE_FILES = (
@@ -31,7 +26,7 @@ class Checkpoint:
 
     def __init__(self, source: Path, target: Path, plan: Plan):
         self.source, self.target, self.plan = source, target, plan
-        self.folder = target.parent / f".{target.name}.partial-{os.getpid()}"
+        self.folder = partial(target)
         self._shards: list[dict[str, int]] = []  # the names in each written shard and their bytes
         self._waiting: dict[str, Tensor] = {}
         self._bytes = 0
@@ -70,7 +65,7 @@ class Checkpoint:
     def publish(self) -> int:
         """Put the folder under its final name and return its size; an earlier result there goes only now."""
         size = sum(file.stat().st_size for file in self.folder.iterdir())
-        old = self.folder.with_name(f".{self.target.name}.partial-{os.getpid()}.old")
+        old = self.folder.with_name(f"{self.folder.name}.old")
         with disk_errors(self.target):
             if self.target.exists():
                 self.target.rename(old)
@@ -133,80 +128,6 @@ def quantization_config(plan: Plan) -> dict:
     return config.model_dump(mode="json") | {"quant_method": "compressed-tensors"}
 
 
-@contextmanager
-def disk_errors(target: Path) -> Iterator[None]:
-    """Turn a full disk, a file limit and missing rights into sentences."""
-    try:
-        yield
-    except (OSError, SafetensorError) as error:
-        code = getattr(error, "errno", None)
-        if code is None and (found := re.search(r"os error (\d+)", str(error))):
-            code = int(found[1])
-        free = shutil.disk_usage(_existing(target)).free
-        if code in (errno.ENOSPC, errno.EDQUOT):
-            raise WorkbenchError(
-                "The disk of {folder} is full: {free} bytes are free.", "Free some space or choose another disk.",
-                folder=str(target.parent), free=free,
-            ) from error  # fmt: skip
-        if code == errno.EFBIG:
-            raise WorkbenchError(
-                "A file of the result is larger than {folder} allows; {free} bytes are free.",
-                "Raise the limit on file sizes (ulimit -f) or choose another disk.",
-                folder=str(target.parent), free=free,
-            ) from error  # fmt: skip
-        raise WorkbenchError(
-            "The result cannot be written to {folder}: {reason}.", "Check the rights of that folder.",
-            folder=str(target.parent), reason=os.strerror(code) if code else str(error).rstrip("."),
-        ) from error  # fmt: skip
-
-
-def check_name(target: Path, replace: bool) -> None:
-    """Refuse a name that is taken, unless it is by an earlier result that is to be replaced."""
-    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
-        return
-    try:
-        earlier = "quantization_config" in json.loads((target / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        earlier = False
-    if not earlier:
-        raise WorkbenchError(
-            "{path} is there already and holds no quantized model.", "Choose another folder for the result.",
-            path=str(target),
-        )  # fmt: skip
-    if not replace:
-        raise WorkbenchError(
-            "{path} holds an earlier result.", "Choose another folder, or ask to replace it.", path=str(target)
-        )
-
-
-def check_space(target: Path, needed: int) -> None:
-    """Refuse to start where the result will not fit, `needed` in bytes."""
-    free = shutil.disk_usage(_existing(target)).free
-    if free < needed:
-        raise WorkbenchError(
-            "The result needs {needed} bytes, but only {free} bytes are free in {folder}.",
-            "Free some space or choose another disk.",
-            needed=needed, free=free, folder=str(target.parent),
-        )  # fmt: skip
-
-
-def purge(target: Path) -> None:
-    """Remove what runs that were killed left beside `target`. What an earlier result was set aside as comes back."""
-    prefix = f".{target.name}.partial-"
-    if not target.parent.is_dir():
-        return
-    for left in target.parent.iterdir():
-        if not left.name.startswith(prefix):
-            continue
-        pid, _, old = left.name.removeprefix(prefix).partition(".")
-        if not pid.isdigit() or _runs(int(pid)):
-            continue
-        if old and not target.exists():
-            left.rename(target)
-        else:
-            shutil.rmtree(left, ignore_errors=True)
-
-
 def _targets(members: list[Planned], plan: Plan) -> list[str]:
     """A pattern for each role that is wholly in the group, names for the others."""
     targets: list[str] = []
@@ -226,17 +147,3 @@ def _suffix(planned: Planned) -> str:
 
 def _shard_name(number: int, total: int) -> str:
     return f"model-{number:05}-of-{total:05}.safetensors"
-
-
-def _existing(path: Path) -> Path:
-    return path if path.exists() else _existing(path.parent)
-
-
-def _runs(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

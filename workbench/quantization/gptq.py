@@ -16,7 +16,9 @@ def round_columns(W: Tensor, H: Tensor, grid: Grid, damping: float, static_order
     columns are taken by falling diag(H), each on its own group's grid, and stored where they were.
     """
     W = W.clone()
-    order = torch.argsort(torch.diagonal(H), descending=True) if static_order else torch.arange(W.shape[1])
+    order = (
+        torch.argsort(torch.diagonal(H), descending=True) if static_order else torch.arange(W.shape[1], device=W.device)
+    )
     found = _inverse_factor(H[order][:, order], damping)
     if found is None:
         return None

@@ -18,9 +18,9 @@ class Moments:
 
     @property
     def matrix(self) -> Tensor:
-        """H, [size, size]."""
-        upper = torch.triu(self._upper)
-        return upper + torch.triu(upper, 1).T
+        """H, [size, size]; the sums themselves, not a copy."""
+        self._upper.triu_()
+        return self._upper.add_(torch.triu(self._upper, 1).T)
 
     def add(self, inputs: Tensor) -> None:
         """inputs: [..., size]; every row is one token."""
@@ -34,7 +34,7 @@ class Moments:
     def scaled(self, scale: Tensor) -> "Moments":
         """The moments of the inputs divided by `scale` [size]."""
         other = Moments(0, self._upper.device)
-        other._upper, other.tokens = self._upper / scale / scale[:, None], self.tokens
+        other._upper, other.tokens = self.matrix / scale / scale[:, None], self.tokens
         return other
 
 

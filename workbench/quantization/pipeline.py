@@ -14,7 +14,7 @@ from workbench.errors import WorkbenchError
 from workbench.events import Advanced, Event, Finished, ModuleDone, Note, Stage
 from workbench.measure import quality
 from workbench.plan import Conflict, Plan, Planned
-from workbench.quantization import calibration, checkpoint, verify
+from workbench.quantization import calibration, place, verify
 from workbench.quantization.blocks import Skeleton, device_of
 from workbench.quantization.calibration import Sequences
 from workbench.quantization.checkpoint import Checkpoint
@@ -40,10 +40,12 @@ def run(spec: Mapping[str, Any], folder: Path) -> Iterator[Event]:
         # These two are judged below: an earlier result may be replaced, and what a killed run left gives space back.
         if conflict.code not in ("output_exists", "no_space"):
             raise _refusal(conflict)
-    checkpoint.purge(target)
-    checkpoint.check_name(target, bool(spec.get("replace")))
-    checkpoint.check_space(target, plan.predicted_bytes + SIDE_BYTES)
+    place.purge(target)
+    place.check_name(target, bool(spec.get("replace")))
+    place.check_space(target, plan.predicted_bytes + SIDE_BYTES)
     skeleton = Skeleton(source, device_of(spec))
+    if not skeleton.linears.issuperset(planned.linear.name for planned in plan.quantized):
+        skeleton.refuse()
     result = Checkpoint(source, target, plan)
     try:
         result.open()
