@@ -116,7 +116,7 @@ def plan(
         terminal.print_json(describe.plan(made))
     else:
         describe.print_plan(made)
-    if made.conflicts:
+    if made.blocks:
         raise typer.Exit(1)
 
 
@@ -126,9 +126,12 @@ def quantize(
     output: Annotated[Path, typer.Option("-o", "--output", help="The folder to make.")],
     recipe: RecipeName = "layered",
     group_size: GroupSize = None,
-    calibration: Annotated[Path | None, typer.Option(help="A text file of yours, used before our own text.")] = None,
+    calibration: Annotated[Path | None, typer.Option(help="A text file of yours in place of our own text.")] = None,
     samples: Annotated[int | None, typer.Option(help="Calibration samples.")] = None,
     length: Annotated[int | None, typer.Option(help="Tokens per sample.")] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace an earlier result, once the new one is done.")
+    ] = False,
     measure_rtn: Annotated[bool, typer.Option(help="Measure plain rounding at the same plan as well.")] = True,
     as_json: Json = False,
 ) -> None:
@@ -144,12 +147,13 @@ def quantize(
     made = make_plan(
         folder, recipe, group_size, output, {name: value for name, value in changes.items() if value is not None}
     )
-    if made.conflicts:
+    if [conflict for conflict in made.conflicts if not (replace and conflict.code == "output_exists")]:
         describe.print_plan(made)
         raise WorkbenchError("The recipe cannot run on this model; nothing was started.", "Solve the conflicts above.")
     spec = {
         "model": str(made.model.folder), "output": str(output.resolve()),
         "recipe": recipes.to_dict(made.recipe), "measure_rtn": measure_rtn,
+        "replace": replace,
     }  # fmt: skip
     job, events = run_job("quantize", spec)
     if as_json:
