@@ -96,6 +96,7 @@ def left(tree: list[list], seconds: float) -> list[list]:
 
 def test_a_killed_guard_or_window_leaves_nothing(window):
     one, two = window.tree("one"), window.tree("two")
+    assert sum("unpacked" in note for note in window.engines["one"]["notes"]) == 1
     assert [each for each in sockets.listening(one["guard"][0]) if not each.local] == []
     # The window is stopped, so that only the parent-death signals can end the first engine.
     window.process.send_signal(signal.SIGSTOP)

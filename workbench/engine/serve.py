@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 
 from workbench import guard, process
-from workbench.engine import command, facts, sockets
+from workbench.engine import command, facts, plugin_words, sockets
 from workbench.engine.causes import cause, cause_line
 from workbench.engine.profile import Profile
 from workbench.errors import WorkbenchError
@@ -82,6 +82,7 @@ class _Engine:
         self.on_event = on_event
         self.lines: deque[str] = deque(maxlen=KEPT_LINES)
         self.phases = list(PHASES)
+        self.notes: list[Note] = []
         self.started_s = self.heard_s = time.monotonic()
         self.guard_pid = 0
 
@@ -122,6 +123,9 @@ class _Engine:
     def _on_line(self, line: str) -> None:
         self.heard_s = time.monotonic()
         self.lines.append(line)
+        if (note := plugin_words.note(line)) and note not in self.notes:  # each worker says it
+            self.notes.append(note)
+            self.on_event(note)
         self.on_event(EngineLog(line))
         for index, (phase, pattern) in enumerate(self.phases):
             if pattern.search(line):
