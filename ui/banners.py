@@ -48,7 +48,7 @@ class Banners(QWidget):
             return
         end = button("End them", lambda: (banner.dismiss(), self._tasks.start(self._end(found))))
         sentence = Sentence(
-            "{count} processes of an earlier run still live and may hold memory.", {"count": len(found)}
+            "Processes of an earlier run still live and may hold memory: {count}.", {"count": len(found)}
         )
         banner = Banner("warning", sentence, end, hint=", ".join(f"{each.pid} {each.command}" for each in found[:3]))
         self.add(banner)

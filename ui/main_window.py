@@ -202,6 +202,7 @@ class MainWindow(QMainWindow):
         self.models_page.quantize_picked.connect(self._on_quantize)
         self.models_page.serve_picked.connect(self._on_serve)
         self.quantize_page.models_wanted.connect(lambda: self.show_page("models"))
+        self.quantize_page.made.connect(self.models_page.list_also)
         self.quantize_page.finished.connect(self._on_quantized)
         self.serve_page.chat_asked.connect(lambda: self.show_page("chat"))
         self.chat_page.serve_asked.connect(lambda: self.show_page("serve"))
@@ -221,7 +222,6 @@ class MainWindow(QMainWindow):
         self.serve_page.open(model)
 
     def _on_quantized(self, original: Path, result: Path) -> None:
-        self.models_page.rescan()
         self.show_page("serve")
         self.serve_page.open_pair(original, result)
 

@@ -87,10 +87,15 @@ class ModelsPage(Page):
 
     def open_path(self, folder: Path) -> None:
         """Add `folder` (a model, or a folder of models) to the library and make it current."""
-        known = [path for path in self.settings.recent if path != str(folder)]
-        self.settings.recent = (str(folder), *known)[:RECENT]
-        stored.save(self.settings)
         self._wanted = folder
+        self.list_also(folder)
+
+    def list_also(self, folder: Path) -> None:
+        """A new model lies at `folder`: list it from now on."""
+        if not any(folder.is_relative_to(listed) for listed in self.settings.library):
+            known = [path for path in self.settings.recent if path != str(folder)]
+            self.settings.recent = (str(folder), *known)[:RECENT]
+            stored.save(self.settings)
         self.rescan()
 
     def get_starter(self) -> None:

@@ -35,10 +35,12 @@ class QuantizePage(Page):
     Signals:
         finished(original, result): both folders, to be served
         models_wanted: there is nothing to quantize yet
+        made(result): a run ended well; its folder is complete
     """
 
     finished = Signal(object, object)
     models_wanted = Signal()
+    made = Signal(object)
 
     def __init__(self, settings: Settings, tasks: Tasks, notices: Notices):
         super().__init__(settings, tasks, notices)
@@ -142,6 +144,8 @@ class QuantizePage(Page):
         except WorkbenchError as error:
             if self.run.failed is None:
                 self.run.apply(Failed(error.message, error.hint_template, error.values))
+        if self.run.path:
+            self.made.emit(Path(self.run.path))
 
     def cancel(self) -> None:
         """End the run; its worker is gone when the task has ended."""

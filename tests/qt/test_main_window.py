@@ -182,6 +182,26 @@ async def test_the_window_comes_back_where_it_was(window, settings):
     again.deleteLater()
 
 
+async def test_the_stations_hand_on(window, monkeypatch, tmp_path):
+    """Models to Quantize and Serve, Quantize to Serve and back to Models, Serve to Chat."""
+    went = []
+    monkeypatch.setattr(window.quantize_page, "open", lambda model: went.append(("quantize", model)))
+    monkeypatch.setattr(window.serve_page, "open", lambda model: went.append(("serve", model)))
+    monkeypatch.setattr(window.serve_page, "open_pair", lambda *pair: went.append(("pair", *pair)))
+    window.models_page.quantize_picked.emit("m")
+    assert window.pages["quantize"].isVisible()
+    window.models_page.serve_picked.emit("m")
+    assert window.pages["serve"].isVisible()
+    window.show_page("quantize")
+    window.quantize_page.finished.emit(tmp_path / "a", tmp_path / "b")
+    assert window.pages["serve"].isVisible()
+    assert went == [("quantize", "m"), ("serve", "m"), ("pair", tmp_path / "a", tmp_path / "b")]
+    window.quantize_page.made.emit(tmp_path / "b")
+    assert window.settings.recent == (str(tmp_path / "b"),)
+    window.serve_page.chat_asked.emit()
+    assert window.pages["chat"].isVisible()
+
+
 async def test_the_drawer_shows_the_job_and_its_log(window, monkeypatch, tmp_path):
     from ui.log_drawer import LogSource, Status
 

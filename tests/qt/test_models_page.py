@@ -178,6 +178,15 @@ async def test_an_opened_folder_is_remembered_and_current(page, model, settings,
     assert page.table.current().folder == model.folder
 
 
+async def test_a_result_is_listed_wherever_it_was_written(page, model, settings, tmp_path, until):
+    settings.model_folders = (str(model.folder.parent),)
+    elsewhere = write_model(tmp_path / "elsewhere" / "result")
+    page.list_also(model.folder)
+    page.list_also(elsewhere)
+    await until(lambda: page.rows and len(page.rows) == 2)
+    assert settings.recent == (str(elsewhere),)
+
+
 async def test_the_starter_job_shows_its_progress_and_ends_in_the_list(page, job, until, model):
     released = asyncio.Event()
 
