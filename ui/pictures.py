@@ -40,6 +40,7 @@ async def draw(window: MainWindow, demo: Path, job: Path) -> list[Path]:
     window.serve_page.open_pair(original, quantized)
     await asyncio.sleep(SETTLED_S)
     for side, (profile, events) in past.items():
+        window.serve_page.forms[side].show_profile(profile)
         window.engines.show_past(side, profile, events)
         for event in events:
             if isinstance(event, ReplyDone):

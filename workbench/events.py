@@ -36,7 +36,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The result lies at `path`, complete and verified; `size` in bytes."""
+    """The result lies at `path`, complete and verified; `size` is that of its weights, in bytes."""
 
     path: str
     size: int = 0

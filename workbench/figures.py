@@ -1,20 +1,23 @@
 """Numbers as people read them: text and unit apart, a dash for what is not known."""
 
+import math
 from numbers import Real
 
 DASH = "–"
 
 
 def number(value: Real | None, digits: int = 3) -> str:
-    """About `digits` significant digits without an exponent: 0.41, 62, 1,234; tiny values as 1.9e-3."""
+    """About `digits` significant digits: 0.41, 0.012, 62, 1,234; tiny values as 1.9e-4."""
     if value is None or value != value:
         return DASH
     size = abs(value)
-    if size and size < 10 ** -(digits - 1):
+    if size and size < 1e-3:
         mantissa, exponent = f"{value:.1e}".split("e")
         return f"{mantissa}e{int(exponent)}"
     if size >= 10 ** (digits - 1):
         return f"{value:,.0f}"
+    if size and size < 0.1:
+        return f"{value:.{1 - math.floor(math.log10(size))}f}"
     whole = len(str(int(size))) if size >= 1 else 1
     return f"{value:.{max(0, digits - whole)}f}"
 

@@ -218,3 +218,18 @@ async def test_a_very_long_answer_and_a_reader_who_scrolls_up(view, until, recor
     print("mean gap by tenth, ms:", [round(mean * 1000, 1) for mean in means])
     assert max(gap for gap, _ in gaps) < 1.0
     assert means[-1] < 2 * means[0] + 0.01
+
+
+async def test_a_chat_that_is_opened_out_of_sight_shows_its_end(qtbot, until):
+    """The text is written at one width and first seen at a narrower one, where it is longer."""
+    made = Transcript()
+    qtbot.addWidget(made)
+    made.resize(900, 400)
+    made.show_entries([Entry(f"ask {n}", said("some words of an answer " * 60)) for n in range(4)])
+    made.resize(380, 300)
+    made.show()
+    bar = made.verticalScrollBar()
+    await until(lambda: bar.maximum() > 0)
+    await asyncio.sleep(0.1)
+    assert bar.value() == bar.maximum()
+    assert made.following and not made.end_button.isVisible()

@@ -67,6 +67,7 @@ class Transcript(QTextBrowser):
         self.end_button.hide()
         self.anchorClicked.connect(self._on_link)
         self.verticalScrollBar().valueChanged.connect(self._on_scrolled)
+        self.verticalScrollBar().rangeChanged.connect(self._on_ranged)
         theme.changed.connect(self.rebuild)
         language.changed.connect(self.rebuild)
 
@@ -233,6 +234,11 @@ class Transcript(QTextBrowser):
             self.following = value >= self.verticalScrollBar().maximum() - AT_END_PX
             self._show_button()
 
+    def _on_ranged(self, _least: int, _most: int) -> None:
+        """Qt lays a long text out later than it was written: the end has moved."""
+        if self.following and not self._moving:
+            self._keep()
+
     def _show_button(self) -> None:
         self.end_button.setVisible(not self.following)
         if not self.following:
@@ -242,7 +248,9 @@ class Transcript(QTextBrowser):
             self.end_button.move(room.center().x() - size.width() // 2, room.bottom() - size.height() - 8)
 
     def resizeEvent(self, event) -> None:
+        self._moving = True  # another width moves the bar, not the reader
         super().resizeEvent(event)
+        self._moving = False
         self._keep()
 
     # -- nothing leads out -------------------------------------------------------------------------------------

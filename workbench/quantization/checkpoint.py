@@ -63,8 +63,8 @@ class Checkpoint:
                 file.chmod(0o644)  # save_file leaves 0600
 
     def publish(self) -> int:
-        """Put the folder under its final name and return its size; an earlier result there goes only now."""
-        size = sum(file.stat().st_size for file in self.folder.iterdir())
+        """Put the folder under its final name; an earlier result there goes only now. The bytes of its weights."""
+        size = sum(file.stat().st_size for file in self.folder.glob("*.safetensors"))
         old = self.folder.with_name(f"{self.folder.name}.old")
         with disk_errors(self.target):
             if self.target.exists():
