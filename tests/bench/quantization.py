@@ -1,4 +1,5 @@
-"""How much of plain rounding's harm each recipe avoids: `python tests/bench/quantization.py [MODEL] [RECIPE …]`.
+"""How much of plain rounding's harm each recipe avoids: `python tests/bench/quantization.py [MODEL] [RECIPE …]`,
+a recipe being a preset's name or a file.
 
 Quantizes the model with each recipe, then measures all of them, and plain rounding (RTN) at the same bits, groups and
 symmetry, side by side on the same held tokens. Ends with status 1 when a ratio is above its bar.
@@ -27,10 +28,11 @@ BARS = {"layered": 0.5, "best": 0.3}
 def main(model: Path, names: list[str]) -> int:
     with tempfile.TemporaryDirectory(dir=os.environ.get("LATHE_BENCH")) as place:
         lines, candidates = {}, {}
-        for name in names:
+        for chosen in names:
+            name = Path(chosen).stem
             began, cpu = time.monotonic(), time.process_time()
             spec = {"model": str(model), "output": f"{place}/{name}", "held_tokens": 0}
-            spec["recipe"] = recipe.to_dict(recipe.load(name))
+            spec["recipe"] = recipe.to_dict(recipe.load(chosen))
             for event in pipeline.run(spec, Path(place)):
                 if isinstance(event, Note):
                     print(name, event.message.format(**event.values), flush=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
 
-from PySide6.QtCore import Qt, QUrl, Signal
+from PySide6.QtCore import Qt, QTimer, QUrl, Signal
 from PySide6.QtGui import QColor, QGuiApplication, QTextCharFormat, QTextCursor, QTextOption
 from PySide6.QtWidgets import QTextBrowser, QTextEdit
 
@@ -62,6 +62,8 @@ class Transcript(QTextBrowser):
         self._writer: ReplyWriter | None = None
         self._open: Entry | None = None  # whose reply is being written
         self._awaits = False  # its first text, which takes the place of the words that say so
+        self._settle = QTimer(self, interval=0, singleShot=True)
+        self._settle.timeout.connect(lambda: self._keep() if self.following else None)
         self.end_button = button("To the end", self.follow, icon="arrow-down-line")
         self.end_button.setParent(self)
         self.end_button.hide()
@@ -236,8 +238,8 @@ class Transcript(QTextBrowser):
 
     def _on_ranged(self, _least: int, _most: int) -> None:
         """Qt lays a long text out later than it was written: the end has moved."""
-        if self.following and not self._moving:
-            self._keep()
+        if self.following:
+            self._settle.start()
 
     def _show_button(self) -> None:
         self.end_button.setVisible(not self.following)
@@ -250,6 +252,12 @@ class Transcript(QTextBrowser):
     def resizeEvent(self, event) -> None:
         self._moving = True  # another width moves the bar, not the reader
         super().resizeEvent(event)
+        self._moving = False
+        self._keep()
+
+    def showEvent(self, event) -> None:
+        self._moving = True  # when first shown, Qt goes to the text's cursor, which stands at the beginning
+        super().showEvent(event)
         self._moving = False
         self._keep()
 
