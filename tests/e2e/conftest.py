@@ -32,8 +32,8 @@ def pytest_configure(config):
         pass_fds=[writing], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     os.close(writing)
-    number = os.read(reading, 16).decode().strip()
-    os.close(reading)
+    with os.fdopen(reading) as answer:
+        number = answer.readline().strip()  # to the line's end: Xvfb dies when its answer is not read whole
     os.environ["DISPLAY"] = f":{number}"
     config.add_cleanup(lambda: (screen.terminate(), screen.wait()))
 
