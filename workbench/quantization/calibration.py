@@ -55,7 +55,7 @@ def documents(source: Path) -> list[str]:
     field, or of all .txt files in a folder."""
     try:
         if source.is_dir():
-            return [text for file in sorted(source.glob("*.txt")) for text in documents(file)]
+            return _mixed([documents(file) for file in sorted(source.glob("*.txt"))])
         content = source.read_text(encoding="utf-8")
         if source.suffix == ".jsonl":
             return [json.loads(line)["text"] for line in content.splitlines() if line.strip()]
@@ -78,6 +78,12 @@ def documents(source: Path) -> list[str]:
         else:
             current.append(line)
     return [part.strip() for part in (*parts, "".join(current)) if part.strip()]
+
+
+def _mixed(files: list[list[str]]) -> list[str]:
+    """The documents of several files so that any beginning holds about the same share of each."""
+    placed = [((at + 0.5) / len(texts), text) for texts in files for at, text in enumerate(texts)]
+    return [text for _, text in sorted(placed, key=lambda pair: pair[0])]
 
 
 def own_text() -> list[str]:
