@@ -1,10 +1,10 @@
-"""How much of plain rounding's harm each recipe avoids: `python tests/bench/quantization.py [MODEL] [RECIPE …]`,
-a recipe being a preset's name or a file.
+"""How much of plain rounding's harm each recipe avoids: `python tests/bench/quantization.py [MODEL] [RECIPE …]`.
 
 Quantizes the model with each recipe, then measures all of them, and plain rounding (RTN) at the same bits, groups and
 symmetry, side by side on the same held tokens. Ends with status 1 when a ratio is above its bar.
 """
 
+import argparse
 import os
 import platform
 import sys
@@ -18,21 +18,21 @@ from workbench.catalog import folder as catalog
 from workbench.catalog import starter
 from workbench.events import Note, QualityMeasured
 from workbench.measure import quality
-from workbench.quantization import calibration, pipeline
+from workbench.quantization import pipeline
 from workbench.quantization.blocks import Skeleton, device_of
 
 LIBRARIES = ("torch", "transformers", "compressed-tensors")
 BARS = {"layered": 0.5, "best": 0.3}
 
 
-def main(model: Path, names: list[str]) -> int:
+def main(model: Path, names: list[str], samples: int | None) -> int:
     with tempfile.TemporaryDirectory(dir=os.environ.get("LATHE_BENCH")) as place:
         lines, candidates = {}, {}
         for chosen in names:
             name = Path(chosen).stem
             began, cpu = time.monotonic(), time.process_time()
             spec = {"model": str(model), "output": f"{place}/{name}", "held_tokens": 0}
-            spec["recipe"] = recipe.to_dict(recipe.load(chosen))
+            spec["recipe"] = recipe.to_dict(recipe.load(chosen)) | ({"samples": samples} if samples else {})
             for event in pipeline.run(spec, Path(place)):
                 if isinstance(event, Note):
                     print(name, event.message.format(**event.values), flush=True)
@@ -41,8 +41,7 @@ def main(model: Path, names: list[str]) -> int:
         original = Skeleton(model, device_of({}))
         planned = plan.make(catalog.inspect(model), recipe.load(names[0]))
         candidates["RTN"] = quality.Plain(original, pipeline.by_block(planned))
-        tokenizer = calibration.tokenizer_of(model)
-        held = calibration.sequences(calibration.held_text(), tokenizer, quality.LENGTH, quality.HELD_TOKENS, seed=None)
+        held = quality.held(model, quality.HELD_TOKENS)
         measured = [
             event for event in quality.compare(original, candidates, held) if isinstance(event, QualityMeasured)
         ]
@@ -61,5 +60,9 @@ def main(model: Path, names: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    given = sys.argv[1:]
-    sys.exit(main(Path(given[0]) if given else starter.where(), given[1:] or ["layered", "best"]))
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("model", nargs="?", type=Path, default=starter.where())
+    options.add_argument("recipes", nargs="*", default=["layered", "best"], help="presets or recipe files")
+    options.add_argument("--samples", type=int, help="calibration samples of 512 tokens; as many as the recipe says")
+    given = options.parse_args()
+    sys.exit(main(given.model, given.recipes, given.samples))

@@ -67,11 +67,15 @@ def run(spec: Mapping[str, Any], folder: Path) -> Iterator[Event]:
     device = device_of(spec)
     original = Skeleton(Path(spec["original"]), device)
     original.prove()
-    tokenizer = calibration.tokenizer_of(original.weights.folder)
-    tokens = int(spec.get("tokens") or HELD_TOKENS)
-    sequences = calibration.sequences(calibration.held_text(), tokenizer, LENGTH, tokens, seed=None)
+    sequences = held(original.weights.folder, int(spec.get("tokens") or HELD_TOKENS))
     candidates = {Path(path).name: Skeleton(Path(path), device) for path in spec["candidates"]}
     yield from compare(original, candidates, sequences)
+
+
+def held(model: Path, tokens: int) -> Sequences:
+    """The same sequences for every candidate: documents of all kinds, mixed by a fixed seed."""
+    tokenizer = calibration.tokenizer_of(model)
+    return calibration.sequences(calibration.held_text(), tokenizer, LENGTH, tokens, seed=0)
 
 
 @torch.no_grad()

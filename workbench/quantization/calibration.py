@@ -97,13 +97,12 @@ def held_text() -> list[str]:
 
 
 def sequences(
-    texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, length: int, budget: int, seed: int | None = 0
+    texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, length: int, budget: int, seed: int = 0
 ) -> Sequences:
-    """Documents shuffled by `seed` (None: as they come), cut at `length`, until `budget` tokens are taken."""
+    """Documents shuffled by `seed`, cut at `length`, until `budget` tokens are taken."""
     assert length > 0, length
     order = list(texts)
-    if seed is not None:
-        random.Random(seed).shuffle(order)
+    random.Random(seed).shuffle(order)
     pieces: list[tuple[int, ...]] = []
     left = budget
     for text in order:

@@ -111,8 +111,7 @@ def _quantize(skeleton: Skeleton, plan: Plan, result: Checkpoint) -> Iterator[Ev
 
 
 def _measure(skeleton: Skeleton, plan: Plan, result: Checkpoint, held: int, with_rtn: bool) -> Iterator[Event]:
-    tokenizer = calibration.tokenizer_of(skeleton.weights.folder)
-    sequences = calibration.sequences(calibration.held_text(), tokenizer, quality.LENGTH, held, seed=None)
+    sequences = quality.held(skeleton.weights.folder, held)
     candidates: dict[str, quality.Reader] = {result.target.name: Skeleton(result.folder, skeleton.device)}
     if with_rtn:
         candidates["RTN"] = quality.Plain(skeleton, by_block(plan))
