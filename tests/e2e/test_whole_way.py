@@ -1,5 +1,6 @@
 """The whole way in the real window: starter model, layered INT4, both served, one prompt to both, live figures."""
 
+import json
 import time
 
 import psutil
@@ -9,12 +10,16 @@ from PySide6.QtWidgets import QApplication
 
 from ui import language, theme
 from ui.main_window import MainWindow
-from workbench import settings
+from workbench import paths, settings
 from workbench.catalog.folder import inspect
+from workbench.compare import ask
+from workbench.engine.client import Endpoint, Sampling
 
 PROMPT = (
     "Repeat this sentence three times: The lathe turns the wood and the chisel takes a thin chip off with every turn."
 )
+
+FACTS = json.loads((paths.RESOURCES / "facts.json").read_text(encoding="utf-8"))
 
 
 def click(widget) -> None:
@@ -71,6 +76,7 @@ async def test_the_whole_way(home, picture, until, starter_model, qapp):
     form = serve.forms["quantized"]
     form.drafting.setCurrentIndex(form.drafting.findData("ngram"))
     form.drafting.activated.emit(form.drafting.currentIndex())
+    await until(serve.start_button.isEnabled, 10)
     click(serve.start_button)
     await until(lambda: window.engines.state("original") == "starting", 10, lambda: told)
     picture(window, "4-starting")
@@ -102,6 +108,13 @@ async def test_the_whole_way(home, picture, until, starter_model, qapp):
     assert any(run.series.kv_usage)
     picture(window, "6-chat")
 
+    # Of the simple facts that the original knows, INT4 still knows nine in ten.
+    known = {side: await facts_known(window.engines.endpoint(side)) for side in sides}
+    kept = known["original"] & known["quantized"]
+    print(f"facts: original {len(known['original'])} of {len(FACTS)}, INT4 keeps {len(kept)} of them")
+    assert len(known["original"]) >= 10
+    assert len(kept) >= 0.9 * len(known["original"])
+
     # The other language and the other theme, with everything in place.
     window.switch_language()
     window.switch_theme()
@@ -126,6 +139,16 @@ async def test_the_whole_way(home, picture, until, starter_model, qapp):
     assert not [process for process in tree if _lives(process)]
     window.deleteLater()
     assert not [notice for notice in told if notice.level == "error"], told
+
+
+async def facts_known(endpoint: Endpoint) -> set[str]:
+    """The questions that the model answers with one of the accepted words, greedily."""
+    known = set()
+    for fact in FACTS:
+        reply = await ask(endpoint, fact["question"], Sampling(max_tokens=32, temperature=0.0), lambda event: None)
+        if any(answer.lower() in reply.text.lower() for answer in fact["answers"]):
+            known.add(fact["question"])
+    return known
 
 
 def _frames(count: int):
