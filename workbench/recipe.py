@@ -8,70 +8,24 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from workbench import paths
+from workbench.choice import AUTO, BITS, GROUP_SIZES, KEEP, PLAIN, WHOLE_ROW, Choice, choice, label_of
 from workbench.errors import WorkbenchError
-from workbench.words import say
 
-AUTO = 0
-WHOLE_ROW = -1
-GROUP_SIZES = (128, 64, 32)  # what vLLM's kernels take on every device, coarsest first
-
-
-def choice(default: Any, label: str, *values: Any) -> Any:
-    """A field with its label (a template) and, where the choice is closed, its values."""
-    return field(default=default, metadata={"label": label, "values": values})
-
-
-def _check(choice: Any) -> None:
-    for option in fields(choice):
-        values = option.metadata["values"]
-        value = getattr(choice, option.name)
-        # True equals 1 and 4.0 equals 4, but neither is what the file should say.
-        if values and not any(value == known and type(value) is type(known) for known in values):
-            raise WorkbenchError(
-                "{label} cannot be {value}.", "Choose one of {values}.",
-                label=_label(choice, option.name), value=value, values=", ".join(map(str, values)),
-            )  # fmt: skip
-
-
-def _label(owner: Any, name: str) -> str:
-    return say(next(option for option in fields(owner) if option.name == name).metadata["label"])
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Choice:
-    """How one linear layer is quantized; "keep" leaves it in 16 bit and the other fields unused."""
-
-    method: str = choice("gptq", "Method", "awq", "gptq", "awq+gptq", "rtn", "keep")
-    bits: int = choice(4, "Bits", 4, 8)
-    group_size: int = choice(AUTO, "Group size", AUTO, 32, 64, 128, WHOLE_ROW)
-    symmetric: bool = choice(True, "Symmetric", True, False)
-    order: str = choice("static", "Column order", "none", "static")
-    damping: float = choice(0.01, "Damping")
-    clip: bool = choice(True, "Clip search", True, False)
-
-    def __post_init__(self) -> None:
-        _check(self)
-        if type(self.damping) not in (int, float) or not 0 < self.damping <= 1:
-            raise WorkbenchError(
-                "Damping cannot be {value}.", "Choose a number above 0 and up to 1, such as 0.01.", value=self.damping
-            )
-        if self.bits == 8 and not self.symmetric and self.method != "keep":
-            raise WorkbenchError("Asymmetric weights need 4 bits.", "Choose 4 bits, or symmetric with 8 bits.")
-
-    @property
-    def kept(self) -> bool:
-        return self.method == "keep"
-
-
-PLAIN = Choice()
+__all__ = ["AUTO", "BITS", "GROUP_SIZES", "KEEP", "PLAIN", "PRESETS", "WHOLE_ROW", "Choice", "Recipe", "Rule"]
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """`choice` for every linear whose name the pattern (* and ?) matches; a later rule wins."""
+    """`choice` for every linear whose name the pattern (* and ?) matches.
+
+    A rule that names a layer in full wins over patterns. Two patterns with different choices on one layer are
+    refused by the plan; until that is solved the later one is shown.
+    """
 
     pattern: str
     choice: Choice
@@ -79,7 +33,10 @@ class Rule:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recipe:
-    """Choices for attention and MLP, exceptions, and the calibration: `samples` texts of `length` tokens."""
+    """Choices for attention and MLP, exceptions, and the calibration: `samples` texts of `length` tokens.
+
+    `tensor_parallel` is over how many GPUs the result shall be split when served; the plan sees to it that it can.
+    """
 
     name: str = choice("", "Name")
     attention: Choice = field(default=PLAIN, metadata={"label": "Attention", "values": ()})
@@ -89,15 +46,20 @@ class Recipe:
     length: int = choice(512, "Tokens in a sample")
     calibration_file: str | None = choice(None, "Calibration file")
     seed: int = choice(0, "Seed")
+    tensor_parallel: int = choice(1, "GPUs to split over")
 
     def __post_init__(self) -> None:
-        for option, least in (("samples", 1), ("length", 8), ("seed", 0)):
+        for option, least, most in (
+            ("samples", 1, 1_000_000), ("length", 8, 1_000_000), ("seed", 0, 1_000_000), ("tensor_parallel", 1, 1024),
+        ):  # fmt: skip
             value = getattr(self, option)
-            if type(value) is not int or not least <= value <= 1_000_000:
+            if type(value) is not int or not least <= value <= most:
                 raise WorkbenchError(
-                    "{label} cannot be {value}.", "Choose a whole number from {least} to 1000000.",
-                    label=_label(self, option), value=value, least=least,
+                    "{label} cannot be {value}.", "Choose a whole number from {least} to {most}.",
+                    label=label_of(self, option), value=value, least=least, most=most,
                 )  # fmt: skip
+        if not isinstance(self.name, str) or "\n" in self.name:
+            raise WorkbenchError("The name of a recipe must be one line of text.", "Give it a short name.")
         if self.calibration_file is not None and not isinstance(self.calibration_file, str):
             raise WorkbenchError("The calibration file must be a path.", "Give it as text, or leave it out.")
 
@@ -122,7 +84,19 @@ RTN = replace(
     attention=replace(LAYERED.attention, method="rtn", order="none", clip=False),
     mlp=replace(LAYERED.mlp, method="rtn", order="none", clip=False),
 )
-PRESETS: dict[str, Recipe] = {recipe.name: recipe for recipe in (LAYERED, BEST, RTN)}
+_EIGHT = Choice(method="gptq", bits=8, clip=False)  # at 8 bits a clipped range has nothing to win
+PRESETS: dict[str, Recipe] = {
+    recipe.name: recipe
+    for recipe in (
+        LAYERED,
+        BEST,
+        RTN,
+        replace(LAYERED, name="awq", mlp=replace(LAYERED.mlp, method="awq")),
+        replace(LAYERED, name="gptq", attention=replace(LAYERED.attention, method="gptq")),
+        replace(LAYERED, name="int8", attention=_EIGHT, mlp=_EIGHT),
+        replace(LAYERED, name="glm", attention=Choice(method="awq", group_size=64), mlp=KEEP),
+    )
+}
 
 
 def with_group_size(recipe: Recipe, size: int) -> Recipe:
@@ -136,8 +110,8 @@ def with_group_size(recipe: Recipe, size: int) -> Recipe:
 
 
 def with_rules(recipe: Recipe, patterns: tuple[str, ...], choice: Choice) -> Recipe:
-    """The recipe with `choice` for these patterns, over all earlier rules."""
-    kept = tuple(rule for rule in recipe.rules if rule.pattern not in patterns)
+    """The recipe with `choice` for these patterns; earlier rules that they hide go."""
+    kept = tuple(rule for rule in recipe.rules if not any(fnmatchcase(rule.pattern, new) for new in patterns))
     return replace(recipe, rules=kept + tuple(Rule(pattern, choice) for pattern in patterns))
 
 
@@ -157,11 +131,21 @@ def from_dict(stored: Mapping[str, Any]) -> Recipe:
     return Recipe(**values)
 
 
+def kept_file(name: str) -> Path:
+    """Where the user's own recipe of that name lies or would lie."""
+    return paths.home() / "recipes" / f"{name}.json"
+
+
 def load(name: str) -> Recipe:
-    """A preset by its name, or the recipe in a JSON file."""
+    """A preset or the user's own recipe by its name, or the recipe in a JSON file."""
     if str(name) in PRESETS:
         return PRESETS[str(name)]
-    path = Path(name)
+    kept = kept_file(str(name))
+    return read(kept if Path(name).name == str(name) and kept.is_file() else Path(name))
+
+
+def read(path: Path) -> Recipe:
+    """The recipe in a JSON file, named after the file where it has no name."""
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
@@ -172,7 +156,7 @@ def load(name: str) -> Recipe:
     except OSError as error:
         raise WorkbenchError(
             "There is no recipe called {name}.", "Choose one of {presets}, or give the path of a recipe file.",
-            name=str(name), presets=", ".join(PRESETS),
+            name=str(path), presets=", ".join(PRESETS),
         ) from error  # fmt: skip
     recipe = from_dict(stored)
     return recipe if recipe.name else replace(recipe, name=path.stem)

@@ -18,13 +18,21 @@ def test_presets_survive_a_file(name, tmp_path):
 
 
 def test_presets_compare_like_with_like():
-    for preset in PRESETS.values():
+    for name in ("best", "rtn", "awq", "gptq"):
         for part in ("attention", "mlp"):
-            mine, layered = getattr(preset, part), getattr(LAYERED, part)
+            mine, layered = getattr(PRESETS[name], part), getattr(LAYERED, part)
             assert (mine.bits, mine.group_size, mine.symmetric) == (layered.bits, layered.group_size, layered.symmetric)
-    assert (LAYERED.attention.method, LAYERED.mlp.method) == ("awq", "gptq")
-    assert {choice.method for choice in PRESETS["best"].choices} == {"awq+gptq"} and PRESETS["best"].mlp.clip
-    assert {choice.method for choice in PRESETS["rtn"].choices} == {"rtn"}
+
+
+def test_presets_are_what_they_are_called():
+    methods = {name: tuple(choice.method for choice in preset.choices) for name, preset in PRESETS.items()}
+    assert methods == {
+        "layered": ("awq", "gptq"), "best": ("awq+gptq",) * 2, "rtn": ("rtn",) * 2, "awq": ("awq",) * 2,
+        "gptq": ("gptq",) * 2, "int8": ("gptq",) * 2, "glm": ("awq", "keep"),
+    }  # fmt: skip
+    assert PRESETS["best"].mlp.clip and PRESETS["best"].mlp.scale
+    assert {(choice.bits, choice.symmetric) for choice in PRESETS["int8"].choices} == {(8, True)}
+    assert (PRESETS["glm"].attention.group_size, PRESETS["glm"].attention.symmetric) == (64, True)
 
 
 def test_rules_survive_a_file():
@@ -44,7 +52,7 @@ def test_what_a_file_leaves_out_has_its_default(tmp_path):
     [
         ({"methode": 1}, "methode"),
         ({"mlp": {"bit": 4}}, "bit"),
-        ({"mlp": {"bits": 3}}, "Bits cannot be 3"),
+        ({"mlp": {"bits": 5}}, "Bits cannot be 5"),
         ({"mlp": {"bits": True}}, "Bits cannot be True"),
         ({"mlp": {"bits": "4"}}, "Bits cannot be 4"),
         ({"mlp": {"group_size": 48}}, "Group size cannot be 48"),
@@ -53,6 +61,11 @@ def test_what_a_file_leaves_out_has_its_default(tmp_path):
         ({"mlp": {"damping": 0}}, "Damping cannot be 0"),
         ({"mlp": {"damping": "much"}}, "Damping cannot be much"),
         ({"mlp": {"bits": 8, "symmetric": False}}, "4 bits"),
+        ({"mlp": {"order": "group"}}, "Column order cannot be group"),  # H15: vLLM refuses it
+        ({"mlp": {"order": "dynamic"}}, "Column order cannot be dynamic"),
+        ({"mlp": {"scale": "yes"}}, "Scale search cannot be yes"),
+        ({"tensor_parallel": 0}, "GPUs to split over cannot be 0"),
+        ({"name": 5}, "one line"),
         ({"mlp": []}, "objects"),
         ({"rules": {}}, "list"),
         ({"rules": [{"pattern": "*"}]}, "pattern and a choice"),
@@ -97,6 +110,13 @@ def test_a_new_rule_takes_the_place_of_an_old_one():
     once = recipes.with_rules(LAYERED, ("a", "b"), Choice(bits=8))
     twice = recipes.with_rules(once, ("a",), Choice(method="keep"))
     assert [(rule.pattern, rule.choice.kept) for rule in twice.rules] == [("b", False), ("a", True)]
+    wide = recipes.with_rules(recipes.with_rules(LAYERED, ("model.layers.3.a",), Choice()), ("*.a",), Choice(bits=8))
+    assert [rule.pattern for rule in wide.rules] == ["*.a"]
+
+
+@pytest.mark.parametrize("bits", [2, 3, 4])
+def test_low_bits_may_have_a_zero_point(bits):
+    assert Choice(bits=bits, symmetric=False).bits == bits
 
 
 def test_every_option_has_a_label():
