@@ -44,7 +44,7 @@ class Row:
             figures.count(model.parameters),
             figures.bytes_of(model.weight_bytes),
             figures.tokens(model.context),
-            str(model.quantization.sentence) if model.quantization else model.dtype,
+            _type(model),
             " ".join(text for text, _ in self.badges()),
         )
 
@@ -62,6 +62,13 @@ class Row:
                 needed = figures.more_than(capacity.needed, capacity.available)
                 badges.append((f"{precision} ✕ {needed}", "muted"))
         return badges
+
+
+def _type(model: Model) -> str:
+    """Short, so that names keep their room: the details tell method and group."""
+    if model.quantization is None:
+        return model.dtype
+    return f"INT{model.quantization.bits}" if model.quantization.bits else str(model.quantization.sentence)
 
 
 class ModelsTable(QTableView):

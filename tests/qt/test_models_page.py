@@ -141,6 +141,7 @@ async def test_problems_disable_actions_and_say_why(page, tmp_path):
     )
     page.show_found(rows_of(inspect(packed)), [LARGE])
     assert not page.quantize_button.isEnabled() and page.serve_button.isEnabled()
+    assert page.table.rows.rows[0].cells()[4] == "INT4" and "4-bit AWQ, group 32" in texts(page.details)
     assert "4-bit AWQ, group 32" in page.quantize_button.toolTip()
     assert "4-bit AWQ, group 32" in page.reason.text() and page.reason.isVisible()
 

@@ -20,6 +20,7 @@ TEMPLATES = {
     "Stage": (0,),
     "Note": (0, "message"),
     "Failed": (0, 1, "message", "hint"),
+    "Checked": (0, 2),
     "ReplyFailed": (0, 1, "message", "hint"),
     "WorkbenchError": (0, 1, "hint"),
     "setting": (1,),
