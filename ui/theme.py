@@ -101,11 +101,9 @@ def _follow(system: Qt.ColorScheme) -> None:
 
 def _wear(app: QApplication, system: Qt.ColorScheme) -> None:
     global _scheme
-    if _wanted == "system":
-        # Unknown (no desktop to ask) gets the dark scheme.
-        _scheme = "light" if system == Qt.ColorScheme.Light else "dark"
-    else:
-        _scheme = _wanted
+    # Unknown (no desktop to ask) gets the dark scheme.
+    followed = "light" if system == Qt.ColorScheme.Light else "dark"
+    _scheme = followed if _wanted == "system" else _wanted
     worn = tokens()
     app.setPalette(_palette(worn))
     app.setStyleSheet(_style_sheet(worn))

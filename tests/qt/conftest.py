@@ -18,7 +18,6 @@ from ui.tasks import Tasks
 from workbench import jobs
 from workbench.settings import Settings
 
-
 gc.disable()  # as in the application (ui/garbage.py): a worker thread must not end what belongs to Qt's
 
 
