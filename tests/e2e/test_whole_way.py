@@ -128,10 +128,8 @@ async def test_the_whole_way(home, picture, until, starter_model, qapp):
 
     # Closing: one question, because engines run; then everything ends.
     window.close()
-    await until(lambda: window._question is not None, 5)
-    for button in window._question.buttons():
-        if button.text() == "End and close":
-            QTest.mouseClick(button, Qt.MouseButton.LeftButton)
+    await until(lambda: window.question is not None, 5)
+    click(window.question.go_button)
     await until(window.closed.is_set, 5)
     before_s = time.monotonic()
     await window.tasks.stop_all()
