@@ -90,10 +90,11 @@ def capacity(
 
     `weights` is the size of a checkpoint where it is known, such as a plan's prediction. `kv_budget` fixes the cache
     in bytes; else it takes what is left. `value_bytes` is the width of the computing type: 4 on a CPU, where vLLM is
-    run in float32, otherwise 2.
+    run in float32 unless the format of the weights forbids it, otherwise 2.
     """
     on_cpu = device.kind == "cpu"
-    value_bytes = value_bytes or (4 if on_cpu else 2)
+    halved = model.quantization is not None and model.quantization.half_only
+    value_bytes = value_bytes or (4 if on_cpu and not halved else 2)
     context = context or model.context
     packed = precision in _PACKED_BITS
     # vLLM's CPU kernel takes 4 bits and 16-bit activations only.

@@ -74,7 +74,7 @@ def _candidates(folder: Path, depth: int) -> Iterable[Path]:
 
 
 def _build(folder: Path, config: dict, text: dict, stored: weights.Weights, notes: list[Problem]) -> Model:
-    packed = quantized.read(config) or quantized.read(text)
+    packed = quantized.find(folder, stored.tensors, config, text)
     layers = linears.find(stored.tensors, quantized.shapes(folder, stored.tensors))
     shapes = {tensor.name.rpartition(".weight")[0].rpartition(".")[2]: tensor.shape for tensor in stored.tensors}
     heads = whole(text, "num_attention_heads", "n_head", "n_heads")
@@ -133,6 +133,10 @@ def _build(folder: Path, config: dict, text: dict, stored: weights.Weights, note
 def _parameters(tensors: tuple[Tensor, ...], layers: tuple[Linear, ...], tied: bool, bits: int | None) -> int:
     """Packed layers count as what they unpack to, their scales and zero points not at all."""
     packed = {f"{linear.name}.weight_packed": linear.weights for linear in layers}
+    names = {tensor.name for tensor in tensors}
+    for tensor in tensors:
+        if f"{tensor.name}.absmax" in names and tensor.dtype == "U8":  # bitsandbytes: two weights of 4 bits in a byte
+            packed[tensor.name] = 2 * tensor.elements
     count = 0
     for tensor in tensors:
         if tensor.name in packed:

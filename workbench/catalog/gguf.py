@@ -5,6 +5,7 @@ The format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 
 import math
 import mmap
+import re
 import struct
 from collections import Counter
 from pathlib import Path
@@ -56,7 +57,8 @@ def inspect(folder: Path, found: list[Path]) -> Model:
     vocab = number("vocab_size") or values.get("tokenizer.ggml.tokens")
     end = values.get("tokenizer.ggml.eos_token_id")
     names = {name for name, _, _ in tensors}
-    bits = int(main[1]) if main[:1] == "Q" else None
+    width = re.match(r"(?:I?Q|TQ|MXFP)(\d)", main)
+    types = " + ".join(kind for kind, _ in kinds.most_common(4))
     return Model(
         folder=folder,
         name=folder.resolve().name,
@@ -80,7 +82,7 @@ def inspect(folder: Path, found: list[Path]) -> Model:
         eos_ids=(end,) if type(end) is int else (),
         rope=str(values.get(f"{family}.rope.scaling.type", "")) or None,
         rope_factor=values.get(f"{family}.rope.scaling.factor"),
-        quantization=Quantized("gguf", bits, None, None, main),
+        quantization=Quantized("gguf", int(width[1]) if width else None, None, None, types, source=found[0].name),
         tensors=(),
         linears=(),
         problems=(problem.gguf_source(),),

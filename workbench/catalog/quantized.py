@@ -1,5 +1,6 @@
-"""What a checkpoint's own configuration says about how it was quantized."""
+"""How the weights of a checkpoint are quantized, whoever made it."""
 
+import json
 import re
 import struct
 from collections.abc import Iterable
@@ -7,18 +8,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from workbench.catalog import schemes, unlabelled
 from workbench.catalog.headers import Tensor
+from workbench.catalog.schemes import Scheme
 from workbench.words import Sentence
 
 METHODS = {
     "awq": "AWQ", "gptq": "GPTQ", "compressed-tensors": "compressed-tensors", "fp8": "FP8", "gguf": "GGUF",
-    "bitsandbytes": "bitsandbytes",
+    "bitsandbytes": "bitsandbytes", "modelopt": "ModelOpt", "modelopt_fp4": "ModelOpt", "mxfp4": "MXFP4",
+    "auto-round": "AutoRound", "torchao": "torchao", "quark": "Quark", "hqq": "HQQ", "fbgemm_fp8": "FBGEMM FP8",
 }  # fmt: skip
+# vLLM computes these in float32 as well; for every other method it insists on a 16-bit type.
+_ANY_TYPE = ("compressed-tensors", "torchao", "bitsandbytes", "gguf")
+# Older tools wrote a file of their own instead of a part of config.json.
+OWN_FILES = {"quantize_config.json": "gptq", "quant_config.json": "awq"}
+_MODELOPT_FILE = "hf_quant_config.json"  # this one vLLM finds by itself
 
+CONFIG = "config.json"
 
 # What lies beside packed weights and is no weight itself.
 SIDE = re.compile(
-    r"\.(?:weight_scale|weight_zero_point|weight_shape|weight_g_idx|qzeros|scales|g_idx|weight_scale_inv)$"
+    r"\.(?:weight_scale|weight_zero_point|weight_shape|weight_g_idx|qzeros|scales|g_idx|weight_scale_inv|SCB"
+    r"|input_scale|weight_global_scale|input_global_scale|weight_format"
+    r"|weight\.(?:absmax|quant_map|nested_absmax|nested_quant_map|quant_state\.\w+))$"
 )
 
 
@@ -26,7 +38,9 @@ SIDE = re.compile(
 class Quantized:
     """How the weights are stored. None where the layers differ or the file does not say.
 
-    `group_sizes` holds every size in use; -1 is one group per output row.
+    `group_sizes` holds every size in use; -1 is one group per output row. `schemes` has one entry for each way in
+    which layers are stored, `kept` the names or patterns of what is said to stay plain. `source` is the file that says
+    so; empty where only the looks of the tensors tell.
     """
 
     method: str
@@ -35,6 +49,9 @@ class Quantized:
     symmetric: bool | None
     format: str = ""
     group_sizes: tuple[int, ...] = ()
+    schemes: tuple[Scheme, ...] = ()
+    kept: tuple[str, ...] = ()
+    source: str = CONFIG
 
     @property
     def sentence(self) -> Sentence:
@@ -47,26 +64,60 @@ class Quantized:
             return Sentence("{bits}-bit {method}", {"bits": self.bits, "method": method})
         return Sentence("{bits}-bit {method}, group {size}", {"bits": self.bits, "method": method, "size": sizes})
 
+    @property
+    def description(self) -> Sentence:
+        """All of it: the method, each scheme with its layers, and what is kept."""
+        method = METHODS.get(self.method, self.method)
+        if self.format and self.format.lower() not in (method.lower(), self.method):
+            method = f"{method} ({self.format})"
+        told = Sentence("{method}", {"method": method})
+        if len(self.schemes) == 1:
+            told = Sentence("{method}: {scheme}", {"method": method, "scheme": self.schemes[0].sentence})
+        elif self.schemes:
+            told = Sentence("{method}, layers differ: {schemes}", {"method": method, "schemes": _each(self.schemes)})
+        if self.kept:
+            shown = ", ".join(self.kept[:3]) + (", …" if len(self.kept) > 3 else "")
+            return Sentence("{told}. Kept plain: {kept}.", {"told": told, "kept": shown})
+        return Sentence("{told}.", {"told": told})
+
+    @property
+    def half_only(self) -> bool:
+        """Whether vLLM computes it in float16 and bfloat16 only."""
+        return self.method not in _ANY_TYPE
+
 
 def read(config: dict[str, Any]) -> Quantized | None:
     """The `quantization_config` (or `compression_config`) of a model's configuration, if it has one."""
     stored = config.get("quantization_config") or config.get("compression_config")
-    if not isinstance(stored, dict) or not stored:
+    return _of(*schemes.read(stored)) if isinstance(stored, dict) and stored else None
+
+
+def find(folder: Path, tensors: Iterable[Tensor], *configs: dict[str, Any]) -> Quantized | None:
+    """What the configurations say, else a file that the tool itself wrote, else what the tensors look like."""
+    for config in configs:
+        if found := read(config):
+            return found
+    for name, method in (*OWN_FILES.items(), (_MODELOPT_FILE, "modelopt")):
+        try:
+            stored = json.loads((folder / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        if isinstance(stored, dict) and stored:
+            return _of(*schemes.read({"quant_method": method} | stored), source=name)
+    guessed = unlabelled.guess(tuple(tensors))
+    return _of(*guessed, source="") if guessed else None
+
+
+def of_folder(folder: Path) -> Quantized | None:
+    """The same from the configuration files alone, where they can be read: this is all that an engine looks at."""
+    try:
+        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
         return None
-    method = str(stored.get("quant_method") or "compressed-tensors")
-    if method == "compressed-tensors":
-        return _compressed(stored)
-    bits = _whole(stored.get("bits") or stored.get("w_bit"))
-    if method == "bitsandbytes":
-        bits = 4 if stored.get("load_in_4bit") else 8
-    if method == "fp8":
-        bits = 8
-    size = _whole(stored.get("group_size", stored.get("q_group_size")))
-    symmetric = stored.get("sym")
-    if symmetric is None and "zero_point" in stored:
-        symmetric = not stored["zero_point"]
-    form = str(stored.get("version") or stored.get("checkpoint_format") or "")
-    return Quantized(method, bits, size, symmetric, form, () if size is None else (size,))
+    if not isinstance(config, dict):
+        return None
+    inner = config.get("text_config")
+    return find(folder, (), config, inner if isinstance(inner, dict) else {})
 
 
 def shapes(folder: Path, tensors: Iterable[Tensor]) -> dict[str, tuple[int, int]]:
@@ -92,25 +143,29 @@ def shapes(folder: Path, tensors: Iterable[Tensor]) -> dict[str, tuple[int, int]
     return found
 
 
-def _compressed(stored: dict[str, Any]) -> Quantized:
-    groups = stored.get("config_groups")
-    weights = [
-        group["weights"]
-        for group in (groups.values() if isinstance(groups, dict) else ())
-        if isinstance(group, dict) and isinstance(group.get("weights"), dict)
-    ]
-    bits = {_whole(scheme.get("num_bits")) for scheme in weights}
-    sizes = {_whole(scheme.get("group_size")) or -1 for scheme in weights}
-    symmetric = {scheme.get("symmetric") is not False for scheme in weights}
+def _of(method: str, found: tuple[Scheme, ...], form: str, kept: tuple[str, ...], source: str = CONFIG) -> Quantized:
+    sizes = {scheme.group_size for scheme in found if scheme.group_size is not None}
     return Quantized(
-        "compressed-tensors", _common(bits), _common(sizes), _common(symmetric),
-        str(stored.get("format") or ""), tuple(sorted(sizes)),
-    )  # fmt: skip
+        method,
+        _common({scheme.bits for scheme in found}),
+        _common({scheme.group_size for scheme in found}),
+        _common({scheme.symmetric for scheme in found}),
+        form,
+        tuple(sorted(sizes)),
+        found,
+        kept,
+        source,
+    )
+
+
+def _each(found: tuple[Scheme, ...]) -> Sentence:
+    """The schemes with their layers, as one sentence that still follows the language."""
+    first, *rest = found
+    told = first.sentence
+    if first.targets:
+        told = Sentence("{scheme} ({layers})", {"scheme": told, "layers": first.layers})
+    return Sentence("{first}; {rest}", {"first": told, "rest": _each(tuple(rest))}) if rest else told
 
 
 def _common(values: set) -> Any:
     return next(iter(values)) if len(values) == 1 else None
-
-
-def _whole(value: Any) -> int | None:
-    return value if type(value) is int else None

@@ -9,6 +9,8 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from workbench.catalog import quantized
+from workbench.catalog.quantized import OWN_FILES, Quantized
 from workbench.engine.facts import EngineFacts, source_root
 from workbench.engine.profile import Profile, Speculation
 from workbench.errors import WorkbenchError
@@ -31,14 +33,15 @@ class Command:
 
 def build(profile: Profile, port: int, key: str, facts: EngineFacts) -> Command:
     """The command of one engine at `port`, of flags that this engine knows; a sentence where one is missing."""
+    stored = quantized.of_folder(profile.model)
     argv = [
         facts.python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(profile.model),
         "--served-model-name", profile.served_name, proof_name(key), "--host", HOST, "--port", str(port),
-        "--dtype", "float32" if facts.cpu and profile.dtype == "auto" else profile.dtype,
+        "--dtype", _dtype(profile, stored, facts),
     ]  # fmt: skip
     if facts.cpu:
         argv.append("--enforce-eager")  # compiling makes it a fifth faster and the start 15 times longer
-    for flag, value in _chosen(profile, facts):
+    for flag, value in _chosen(profile, stored, facts):
         if flag not in facts.flags:
             raise WorkbenchError(
                 "vLLM {version} does not know {flag}.", "Leave this choice out, or choose another engine interpreter.",
@@ -71,7 +74,16 @@ def environment(command: Command) -> dict[str, str]:
     return {**outer, **command.env}
 
 
-def _chosen(profile: Profile, facts: EngineFacts) -> Iterator[tuple[str, str]]:
+def _dtype(profile: Profile, stored: Quantized | None, facts: EngineFacts) -> str:
+    """On a CPU float32 by itself: the same results as elsewhere. Formats of 16-bit kernels are refused with it."""
+    if profile.dtype != "auto" or not facts.cpu:
+        return profile.dtype
+    return "bfloat16" if stored and stored.half_only else "float32"
+
+
+def _chosen(profile: Profile, stored: Quantized | None, facts: EngineFacts) -> Iterator[tuple[str, str]]:
+    if stored and stored.source in OWN_FILES and "--quantization" not in " ".join(profile.extra):
+        yield "--quantization", stored.method  # vLLM looks for such a file only when told what it will find
     kv_gib = profile.kv_gib
     if kv_gib is None and facts.cpu:
         kv_gib = CPU_KV_GIB

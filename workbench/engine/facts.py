@@ -14,6 +14,8 @@ class EngineFacts:
     """`python` is the interpreter; `cpu` whether its vLLM computes on the CPU; `plugin` whether ours is found there.
 
     `openmp` is the path of Intel's OpenMP library, without which n-gram speculation on the CPU is four times slower.
+    `methods` are the quantization methods it loads, plugins included; empty where that is not known. `amx` says whether
+    the processor has matrix tiles.
     """
 
     python: str
@@ -23,6 +25,8 @@ class EngineFacts:
     flags: frozenset[str]
     plugin: bool
     openmp: str | None
+    methods: frozenset[str] = frozenset()
+    amx: bool = False
 
 
 async def ask(python: str) -> EngineFacts:
@@ -41,7 +45,7 @@ async def ask(python: str) -> EngineFacts:
             "vLLM is not installed in {python}.", "Install it there: {command}",
             python=python, command=f"{python} -m pip install vllm==0.32.0",
         )  # fmt: skip
-    found["flags"] = frozenset(found["flags"])
+    found["flags"], found["methods"] = frozenset(found["flags"]), frozenset(found.get("methods", ()))
     found["python"] = python
     return EngineFacts(**found)
 

