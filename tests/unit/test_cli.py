@@ -1,0 +1,85 @@
+"""The command line as a user meets it: in a process of its own, its JSON, its sentences and its status."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import fake_engine
+import psutil
+import pytest
+import tiny as maker
+
+from workbench import settings
+
+
+@pytest.fixture
+def lathe(tmp_path):
+    """Run `lathe` with arguments in an own home; its status, output and complaints."""
+
+    def run(*arguments: str, **env: str) -> tuple[int, str, str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "workbench.cli", *map(str, arguments)], capture_output=True, text=True, timeout=60,
+            env={**os.environ, "LATHE_HOME": str(tmp_path / "home"), "LATHE_LANGUAGE": "en", **env},
+        )  # fmt: skip
+        return done.returncode, done.stdout, done.stderr
+
+    return run
+
+
+def test_inspect_gives_one_json_document(lathe, tiny):
+    code, out, _ = lathe("inspect", tiny, "--json")
+    model = json.loads(out)
+    assert code == 0
+    assert (model["layers"], model["kv_heads"], model["head_dim"]) == (2, 2, 32)
+
+
+def test_a_plan_with_a_conflict_names_it_and_fails(lathe, tmp_path):
+    """F-TINY's hidden size is 64: group 128 fits only what reads the MLP's 128 values. The path is H06's."""
+    folder = maker.write(tmp_path / "模型 库" / "ünï 'quote' & co")
+    code, out, _ = lathe("plan", folder, "--recipe", "layered", "--group-size", "128", "--json")
+    plan = json.loads(out)
+    assert code == 1 and not plan["runs"]
+    named = {module for conflict in plan["conflicts"] for module in conflict["modules"]}
+    assert named == {line["name"] for line in plan["linears"] if line["shape"][1] % 128}
+    assert len(named) == 10  # q, k, v and gate, up of two layers; o reads 128
+
+
+def test_an_error_is_a_sentence_and_a_next_step(lathe, tmp_path):
+    code, out, err = lathe("inspect", tmp_path / "nothing")
+    assert code == 1 and not out
+    assert "There is no folder" in err and "Traceback" not in err
+    assert len(err.strip().splitlines()) >= 2
+
+
+def test_the_same_error_in_chinese(lathe, tmp_path):
+    _, _, err = lathe("inspect", tmp_path / "nothing", LATHE_LANGUAGE="zh_CN")
+    assert any("\u4e00" <= letter <= "\u9fff" for letter in err)
+
+
+def test_a_reader_that_has_gone_is_no_error(lathe, tiny, tmp_path):
+    line = f"{sys.executable} -m workbench.cli plan {tiny} --json | head -c 10"
+    env = {**os.environ, "LATHE_HOME": str(tmp_path / "home")}
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, env=env, timeout=60)
+    assert "Traceback" not in done.stderr
+
+
+def test_ctrl_c_while_an_engine_loads_ends_everything(tiny, tmp_path, monkeypatch):
+    """The engine is a stand-in that never gets ready; no child of it outlives the command."""
+    monkeypatch.setenv("LATHE_HOME", str(tmp_path / "home"))
+    python = fake_engine.install(tmp_path, ("print", "loading"), ("sleep", 60))
+    settings.save(settings.Settings(engine_python=str(python)))
+    command = [sys.executable, "-m", "workbench.cli", "serve", str(tiny)]
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    tree: list[psutil.Process] = []
+    until_s = time.monotonic() + 30
+    while not (tmp_path / "started.json").exists():
+        assert child.poll() is None and time.monotonic() < until_s
+        time.sleep(0.05)
+    tree = psutil.Process(child.pid).children(recursive=True)
+    assert len(tree) >= 2
+    child.send_signal(signal.SIGINT)
+    assert child.wait(12) == 130
+    assert not psutil.wait_procs(tree, timeout=2)[1]
