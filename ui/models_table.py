@@ -11,13 +11,14 @@ from ui import language, theme
 from workbench import figures
 from workbench.catalog.capacity import Capacity
 from workbench.catalog.folder import Model, Unreadable
+from workbench.catalog.schemes import FLOAT
 from workbench.words import Sentence, say
 
 HEADS = (
     Sentence("Model"), Sentence("Parameters"), Sentence("Size"), Sentence("Context"), Sentence("Weights"),
     Sentence("Fits"),
 )  # fmt: skip
-FITS = 5
+TYPE, FITS = 4, 5
 PILL = 18
 
 
@@ -65,10 +66,14 @@ class Row:
 
 
 def _type(model: Model) -> str:
-    """Short, so that names keep their room: the details tell method and group."""
-    if model.quantization is None:
+    """Short, so that names keep their room ("INT4 g32/64"): the tooltip and the details tell all of it."""
+    if (packed := model.quantization) is None:
         return model.dtype
-    return f"INT{model.quantization.bits}" if model.quantization.bits else str(model.quantization.sentence)
+    if not packed.bits:
+        return str(packed.sentence)
+    number = "FP" if any(scheme.number == FLOAT for scheme in packed.schemes) else "INT"
+    sizes = "/".join(str(size) for size in packed.group_sizes if size > 0)
+    return f"{number}{packed.bits} g{sizes}" if sizes else f"{number}{packed.bits}"
 
 
 class ModelsTable(QTableView):
@@ -83,6 +88,7 @@ class ModelsTable(QTableView):
         self.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
         self.setShowGrid(False)
         self.setWordWrap(False)
+        self.setTextElideMode(Qt.TextElideMode.ElideMiddle)  # names of one family begin alike
         self.setTabKeyNavigation(False)
         self.verticalHeader().hide()
         self.verticalHeader().setDefaultSectionSize(36)
@@ -148,7 +154,9 @@ class _Rows(QAbstractTableModel):
         if role == Qt.ItemDataRole.ToolTipRole:
             if index.column() == FITS and row.fits:
                 return "\n".join(f"{name}: {capacity.sentence}" for name, capacity in row.fits.items())
-            return str(row.folder)
+            if index.column() == TYPE and row.model and row.model.quantization:
+                return str(row.model.quantization.description)
+            return f"{row.cells()[0]}\n{row.folder}" if index.column() == 0 else str(row.folder)
         if role == Qt.ItemDataRole.ForegroundRole and row.model is None:
             return QColor(theme.tokens().muted)
         return None

@@ -141,9 +141,28 @@ async def test_problems_disable_actions_and_say_why(page, tmp_path):
     )
     page.show_found(rows_of(inspect(packed)), [LARGE])
     assert not page.quantize_button.isEnabled() and page.serve_button.isEnabled()
-    assert page.table.rows.rows[0].cells()[4] == "INT4" and "4-bit AWQ, group 32" in texts(page.details)
+    assert page.table.rows.rows[0].cells()[4] == "INT4 g32" and "4-bit AWQ, group 32" in texts(page.details)
     assert "4-bit AWQ, group 32" in page.quantize_button.toolTip()
     assert "4-bit AWQ, group 32" in page.reason.text() and page.reason.isVisible()
+
+
+async def test_names_keep_their_room_beside_a_long_precision(page, tmp_path):
+    packed = write_model(
+        tmp_path / "SmolLM2-135M-Instruct-INT4-layered-again",
+        quantization_config={
+            "quant_method": "compressed-tensors",
+            "config_groups": {
+                str(size): {"weights": {"num_bits": 4, "group_size": size}, "targets": ["Linear"]} for size in (32, 64)
+            },
+        },
+    )
+    page.show_found(rows_of(inspect(packed)), [LARGE])
+    table = page.table
+    table.resize(830, 300)
+    assert table.rows.rows[0].cells()[4] == "INT4 g32/64"
+    told = table.rows.data(table.rows.index(0, 4), Qt.ItemDataRole.ToolTipRole)
+    assert "compressed-tensors" in told and "group 32" in told and "group 64" in told
+    assert table.columnWidth(0) > 280 and table.textElideMode() == Qt.TextElideMode.ElideMiddle
 
 
 async def test_an_unreadable_folder_is_listed_with_its_reason(page, tmp_path):

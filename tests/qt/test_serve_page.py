@@ -247,3 +247,12 @@ async def test_everything_is_named_and_follows_the_language(page, engines, origi
     texts = [each.text() for kind in (QLabel, QAbstractButton) for each in page.findChildren(kind)]
     texts += [box.itemText(index) for box in page.findChildren(QComboBox) for index in range(box.count())]
     assert [text for text in texts if foreign.search(text)] == []
+
+
+def test_a_long_name_in_the_model_box_loses_its_middle(page, tmp_path):
+    form = page.forms["quantized"]
+    folder = folder_of(tmp_path, "SmolLM2-135M-Instruct-INT4-layered")
+    form.model.show_folder(folder)
+    form.model.box.setFixedWidth(170)
+    assert form.model.box.seen.startswith("Smol") and form.model.box.seen.endswith("layered")
+    assert "…" in form.model.box.seen and form.model.box.toolTip() == str(folder)

@@ -233,3 +233,18 @@ async def test_a_chat_that_is_opened_out_of_sight_shows_its_end(qtbot, until):
     await asyncio.sleep(0.1)
     assert bar.value() == bar.maximum()
     assert made.following and not made.end_button.isVisible()
+
+
+def test_code_stands_on_a_ground_with_room_around_it(view):
+    view.show_entries([Entry("x", said("```\nfirst\n```\n\n```\nsecond\n```\n\nprose"))])
+    view.verticalScrollBar().setValue(0)
+    layout = view.document().documentLayout()
+    picture, lines = view.viewport().grab().toImage(), [view.document().begin()]
+    while lines[-1].next().isValid():
+        lines.append(lines[-1].next())
+    at = {block.text(): layout.blockBoundingRect(block).toRect() for block in lines}
+    column = [picture.pixelColor(300, y) for y in range(picture.height())]
+    first, second, prose = (at[name] for name in ("first", "second", "prose"))
+    ground, plain = column[first.center().y()], column[prose.center().y()]
+    assert ground != plain and column[first.top() + 20] == ground, "room under the last line"
+    assert plain in column[first.top() : second.bottom()], "two codes are two grounds"

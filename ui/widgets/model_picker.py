@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QComboBox, QFileDialog, QHBoxLayout, QSizePolicy, QWidget
+from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QSizePolicy, QWidget
 
 from ui import language
 from ui.widgets.button import button
+from ui.widgets.eliding_combo import ElidingCombo
 from workbench.words import say
 
 
@@ -20,7 +21,7 @@ class ModelPicker(QWidget):
         super().__init__()
         self._none = none
         self._folders: list[Path | None] = [None]
-        self.box = QComboBox()
+        self.box = ElidingCombo()
         self.box.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         self.box.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.box.addItem("")

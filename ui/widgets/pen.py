@@ -3,6 +3,7 @@
 from PySide6.QtGui import QColor, QFont, QTextBlockFormat, QTextCharFormat, QTextCursor, QTextDocument, QTextFrameFormat
 
 from ui import theme
+from ui.widgets import code_ground
 from workbench import words
 
 # What a pen writes literally: QTextCursor would make blocks of them.
@@ -29,7 +30,6 @@ class Pen:
         self.code.setFont(theme.mono(), QTextCharFormat.FontPropertiesInheritanceBehavior.FontPropertiesSpecifiedOnly)
         self.inline_code = QTextCharFormat(self.code)
         self.inline_code.setBackground(QColor(worn.soft("text", 0.08)))
-        self.code_ground = QColor(worn.soft("text", 0.05))
         self.prompt_ground = QColor(worn.soft("text", 0.09))
         self._line_height = 160.0 if words.language() == "zh_CN" else 140.0
 
@@ -54,8 +54,9 @@ class Pen:
     def code_block(self) -> QTextBlockFormat:
         """A line of code: a block of its own, so that one more line costs no more than the first."""
         made = QTextBlockFormat()
-        made.setBackground(self.code_ground)
-        made.setLeftMargin(8)
+        made.setProperty(code_ground.IS_CODE, True)
+        made.setLeftMargin(code_ground.PADDING_PX)
+        made.setRightMargin(code_ground.PADDING_PX)
         return made
 
     def bold(self, base: QTextCharFormat, size: int = 0) -> QTextCharFormat:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from ui.widgets import highlight, markdown
+from ui.widgets.code_ground import ABOVE_PX, BEGINS, BELOW_PX
 from ui.widgets.pen import Pen
 from workbench.chat.rendering import Added, Change, Closed, Code, Folded, Opened, Part, Reasoning, Splitter, Text, parts
 from workbench.measure.timing import word_count
@@ -90,7 +91,8 @@ class ReplyWriter:
     def _open_code(self, language: str) -> None:
         pen, pieces = self._pen, self._pieces
         head = pen.code_block()
-        head.setTopMargin(4)
+        head.setProperty(BEGINS, True)
+        head.setTopMargin(ABOVE_PX + BELOW_PX + 6)  # what stands before it may be code
         pen.block(head, pen.caption)
         if language:
             pen.write(f"{language}   ", pen.caption)
@@ -144,7 +146,7 @@ class ReplyWriter:
         if "".join(self._pieces).endswith("\n"):
             self._pen.erase_last()  # the line end belongs to the closing mark
         highlight.colour(self._pen.document.findBlock(self._part_begin), code, self._part.language)
-        self._pen.space_after(10)
+        self._pen.space_after(BELOW_PX + 8)
         self._pen.block(self._pen.prose(after=4))
 
     def _fold(self) -> None:

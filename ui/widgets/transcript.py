@@ -10,6 +10,7 @@ from PySide6.QtGui import QColor, QGuiApplication, QTextCharFormat, QTextCursor,
 from PySide6.QtWidgets import QTextBrowser, QTextEdit
 
 from ui import language, theme
+from ui.widgets import code_ground
 from ui.widgets.button import button
 from ui.widgets.pen import Pen
 from ui.widgets.reply_writer import ReplyWriter
@@ -188,7 +189,10 @@ class Transcript(QTextBrowser):
             pen.block(pen.prose(after=2))
             pen.write_line(str(sentence), pen.alarm if alarm else pen.caption)
         if rendering.answer(text).strip():
-            pen.write("   " if entry.notes else "")
+            if entry.notes:
+                pen.write("   ")
+            else:
+                pen.block(pen.prose(after=2))
             pen.write(
                 say("Copy answer").replace(" ", "\u00a0"),
                 pen.link(pen.caption, self._remember(lambda: rendering.answer(text))),
@@ -248,6 +252,10 @@ class Transcript(QTextBrowser):
             room = self.viewport().geometry()
             size = self.end_button.size()
             self.end_button.move(room.center().x() - size.width() // 2, room.bottom() - size.height() - 8)
+
+    def paintEvent(self, event) -> None:
+        code_ground.paint(self)
+        super().paintEvent(event)
 
     def resizeEvent(self, event) -> None:
         self._moving = True  # another width moves the bar, not the reader
