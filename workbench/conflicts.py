@@ -3,45 +3,44 @@
 import shutil
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-from workbench.catalog.linears import FUSED
+from workbench import fused, overlaps, slices
 from workbench.catalog.model import Model
-from workbench.recipe import GROUP_SIZES, WHOLE_ROW, Choice, Recipe, with_group_size, with_rules
+from workbench.conflict import Conflict, Fix
+from workbench.matching import Match, cover, place
+from workbench.recipe import GROUP_SIZES, KEEP, WHOLE_ROW, Choice, Recipe, with_group_size
 from workbench.sizes import Planned
 from workbench.words import Sentence
 
-KEEP = Choice(method="keep")
+__all__ = ["KEEP", "Conflict", "Fix", "find"]
 
-
-@dataclass(frozen=True, slots=True)
-class Fix:
-    """One way out of a conflict: the recipe that results from taking it."""
-
-    label: Sentence
-    recipe: Recipe
-
-
-@dataclass(frozen=True, slots=True)
-class Conflict:
-    """Why the plan cannot run, or a warning; `modules` are the linears it is about."""
-
-    code: str
-    sentence: Sentence
-    modules: tuple[str, ...] = ()
-    fixes: tuple[Fix, ...] = ()
-    hint: Sentence | None = None
+DTYPES = ("BF16", "F16", "F32")
 
 
 def find(
-    model: Model, recipe: Recipe, planned: Sequence[Planned], output: Path | None, size: int
+    model: Model,
+    recipe: Recipe,
+    planned: Sequence[Planned],
+    matches: Sequence[Match],
+    output: Path | None,
+    size: int,
 ) -> tuple[Conflict, ...]:
     """Everything that rules out running; `size` is what the result will take, in bytes."""
     unfit = [Conflict(note.code, note.sentence, hint=note.hint) for note in model.blocking("quantize")]
     if unfit:
         return tuple(unfit)
-    found = [*_groups(recipe, planned), *_siblings(recipe, planned), *_nothing(planned)]
+    names = [entry.linear.name for entry in planned]
+    found = [
+        *overlaps.overlapping(recipe, matches, names),
+        *overlaps.never_quantized(model, recipe, matches),
+        *_dtypes(recipe, planned, model),
+        *_groups(recipe, planned),
+        *fused.differing(recipe, planned),
+        *slices.unfit(model, recipe, planned),
+        *_nothing(planned),
+    ]
     if output is not None:
         found += _place(model, output, size)
     return tuple(found)
@@ -62,96 +61,48 @@ def _groups(recipe: Recipe, planned: Sequence[Planned]) -> Iterable[Conflict]:
             {"size": size, "count": len(entries), "widths": ", ".join(map(str, widths))},
         )
         modules = tuple(entry.linear.name for entry in entries)
-        patterns = _patterns(modules, planned)
+        names = [entry.linear.name for entry in planned]
         fixes = []
         if fitting:
             values = {"size": fitting[0], "asked": size}
-            mixed = _per_choice(recipe, entries, planned, fitting[0])
+            mixed = _per_choice(recipe, entries, names, fitting[0])
             fixes.append(Fix(Sentence("Use {size} everywhere", values), with_group_size(recipe, fitting[0])))
             fixes.append(Fix(Sentence("Use {size} where needed, {asked} elsewhere", values), mixed))
-        fixes.append(Fix(Sentence("Keep these layers in 16 bit"), with_rules(recipe, patterns, KEEP)))
+        fixes.append(Fix(Sentence("Keep these layers in 16 bit"), place(recipe, cover(modules, names), KEEP, names)))
         listed = ", ".join(map(str, fitting))
         hint = Sentence("Sizes that fit: {sizes}.", {"sizes": listed}) if fitting else None
         yield Conflict("group_size", sentence, modules, tuple(fixes), hint)
 
 
-def _per_choice(recipe: Recipe, entries: Sequence[Planned], planned: Sequence[Planned], size: int) -> Recipe:
+def _per_choice(recipe: Recipe, entries: Sequence[Planned], names: Sequence[str], size: int) -> Recipe:
     """The recipe with another group size for these entries, each with the rest of its own choice."""
     alike: dict[Choice, list[str]] = defaultdict(list)
     for entry in entries:
         alike[entry.choice].append(entry.linear.name)
     for choice, modules in alike.items():
-        recipe = with_rules(recipe, _patterns(modules, planned), replace(choice, group_size=size))
+        recipe = place(recipe, cover(modules, names), replace(choice, group_size=size), names)
     return recipe
 
 
-def _siblings(recipe: Recipe, planned: Sequence[Planned]) -> Iterable[Conflict]:
-    """Layers that vLLM loads as one and that differ: it refuses them, or worse, takes the first one's scheme."""
-    families: dict[tuple, list[Planned]] = defaultdict(list)
+def _dtypes(recipe: Recipe, planned: Sequence[Planned], model: Model) -> Iterable[Conflict]:
+    """Weights stored in a type that neither our arithmetic nor the engine takes as a plain weight."""
+    stored = {tensor.name: tensor.dtype for tensor in model.tensors}
+    offenders: dict[str, list[str]] = defaultdict(list)
     for entry in planned:
-        for number, roles in enumerate(FUSED):
-            if entry.linear.role in roles:
-                families[entry.linear.parent, number].append(entry)
-    alike: dict[tuple, list[list[Planned]]] = defaultdict(list)
-    for family in families.values():
-        if different := _differences(family):
-            leaves = tuple(entry.linear.leaf for entry in family)
-            alike[leaves, different, tuple(entry.choice for entry in family)].append(family)
-    for (leaves, different, _), group in alike.items():
-        modules = tuple(entry.linear.name for family in group for entry in family)
-        values = {
-            "modules": ", ".join(modules[: len(leaves)]),
-            "more": len(group) - 1,
-            "what": _Listed(tuple(_WORDS[word] for word in different)),
-        }
-        if len(group) == 1:
-            sentence = Sentence("{modules} are loaded as one and must agree, but differ in {what}.", values)
-        else:
-            sentence = Sentence(
-                "{modules} are loaded as one and must agree, but differ in {what}; so do those of {more} more blocks.",
-                values,
-            )
-        patterns = _patterns(modules, planned)
-        leader = next(entry for entry in group[0] if not entry.choice.kept)
+        dtype = stored.get(f"{entry.linear.name}.weight")
+        if not entry.choice.kept and dtype not in DTYPES:
+            offenders[str(dtype)].append(entry.linear.name)
+    names = [entry.linear.name for entry in planned]
+    for dtype, modules in offenders.items():
         yield Conflict(
-            "siblings_differ",
-            sentence,
-            modules,
-            (
-                Fix(
-                    Sentence("Treat all of them like {module}", {"module": leader.linear.leaf}),
-                    with_rules(recipe, patterns, leader.choice),
-                ),
-                Fix(Sentence("Keep these layers in 16 bit"), with_rules(recipe, patterns, KEEP)),
+            "dtype",
+            Sentence(
+                "{count} linear layers such as {module} are stored as {dtype}; only {dtypes} can be quantized.",
+                {"count": len(modules), "module": modules[0], "dtype": dtype, "dtypes": ", ".join(DTYPES)},
             ),
+            tuple(modules),
+            (Fix(Sentence("Keep these layers in 16 bit"), place(recipe, cover(modules, names), KEEP, names)),),
         )
-
-
-@dataclass(frozen=True)
-class _Listed:
-    """Sentences in a row, put into words when shown."""
-
-    parts: tuple[Sentence, ...]
-
-    def __str__(self) -> str:
-        return ", ".join(map(str, self.parts))
-
-
-_WORDS = {
-    "kept": Sentence("whether they are quantized"),
-    "bits": Sentence("bits"),
-    "group_size": Sentence("group size"),
-    "symmetric": Sentence("symmetry"),
-}
-
-
-def _differences(family: Sequence[Planned]) -> tuple[str, ...]:
-    choices = [entry.choice for entry in family]
-    if len({choice.kept for choice in choices}) > 1:
-        return ("kept",)
-    if choices[0].kept:
-        return ()
-    return tuple(word for word in _WORDS if len({getattr(choice, word) for choice in choices}) > 1)
 
 
 def _nothing(planned: Sequence[Planned]) -> Iterable[Conflict]:
@@ -190,18 +141,3 @@ def _place(model: Model, output: Path, size: int) -> Iterable[Conflict]:
             ),
             hint=Sentence("Free some space or choose a folder on another disk."),
         )
-
-
-def _patterns(modules: Sequence[str], planned: Sequence[Planned]) -> tuple[str, ...]:
-    """Few patterns for these modules: `*.q_proj` where every such layer is among them, else whole names."""
-    chosen = set(modules)
-    leaves: dict[str, list[str]] = defaultdict(list)
-    for entry in planned:
-        leaves[entry.linear.leaf].append(entry.linear.name)
-    patterns = []
-    for leaf, names in leaves.items():
-        if chosen.issuperset(names):
-            patterns.append(f"*.{leaf}")
-        else:
-            patterns += [name for name in names if name in chosen]
-    return tuple(patterns)

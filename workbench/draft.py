@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench import plan, recipe
+from workbench import matching, plan, recipe
 from workbench.catalog.capacity import Capacity, Device, capacity
 from workbench.catalog.fit import usual_context
 from workbench.catalog.model import Model
@@ -43,7 +43,9 @@ class Draft:
     def take_choice(self, name: str, choice: Choice, everywhere: bool) -> None:
         """Quantize one layer, or its like in all blocks, by `choice`, together with what vLLM fuses with it."""
         assert self.model is not None
-        self.take_recipe(recipe.with_rules(self.recipe, patterns(self.model.linears, name, everywhere), choice))
+        linears = self.model.linears
+        names = [linear.name for linear in linears]
+        self.take_recipe(matching.place(self.recipe, patterns(linears, name, everywhere), choice, names))
 
     def take_job(self, spec: dict[str, Any], model: Model | None) -> None:
         """Show a finished job's settings; `model` is None where the original is gone."""

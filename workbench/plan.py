@@ -2,17 +2,18 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 
-from workbench import conflicts, remarks, sizes
+from workbench import conflicts, matching, remarks, sizes
 from workbench.catalog.linears import Linear
 from workbench.catalog.model import Model
-from workbench.conflicts import Conflict, Fix
-from workbench.recipe import AUTO, GROUP_SIZES, Choice, Recipe
+from workbench.conflict import Conflict, Fix
+from workbench.matching import Match
+from workbench.recipe import AUTO, GROUP_SIZES, KEEP, Choice, Recipe
 from workbench.sizes import Planned
+from workbench.slices import width
 
-__all__ = ["Conflict", "Fix", "Plan", "Planned", "make"]
+__all__ = ["Conflict", "Fix", "Match", "Plan", "Planned", "make"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,8 @@ class Plan:
     """`linears` covers every linear, kept ones included; `kept` names all modules that stay as they are.
 
     `predicted_bytes` is the size of the resulting safetensors files. `average_bits` is what one weight of a
-    quantized linear takes on average with its scales and zero points; None when nothing is quantized.
+    quantized linear takes on average with its scales and zero points; None when nothing is quantized. `matches` says
+    what each rule of the recipe reaches, in the recipe's order.
     """
 
     model: Model
@@ -31,6 +33,7 @@ class Plan:
     warnings: tuple[Conflict, ...]
     predicted_bytes: int
     average_bits: float | None
+    matches: tuple[Match, ...] = ()
 
     @property
     def blocks(self) -> bool:
@@ -44,39 +47,41 @@ class Plan:
 
 def make(model: Model, recipe: Recipe, output: Path | None = None) -> Plan:
     """The plan of `recipe` for `model`, written to `output` later. Reads no weights."""
-    planned = sizes.planned(model, _choices(model, recipe))
+    matches = matching.find(recipe.rules, [linear.name for linear in model.linears])
+    planned = sizes.planned(model, _choices(model, recipe, matches.chosen))
     packed = [entry for entry in planned if not entry.choice.kept]
     weights = sum(entry.linear.weights for entry in packed)
     kept = tuple(dict.fromkeys((*(entry.linear.name for entry in planned if entry.choice.kept), *_others(model))))
     draft = Plan(
         model, recipe, planned, kept, (), (), sizes.checkpoint(model, planned),
-        8 * sum(entry.bytes for entry in packed) / weights if weights else None,
+        8 * sum(entry.bytes for entry in packed) / weights if weights else None, matches.of_rules,
     )  # fmt: skip
     return replace(
         draft,
-        conflicts=conflicts.find(model, recipe, planned, output, draft.predicted_bytes),
-        warnings=remarks.warn(model, recipe, planned),
+        conflicts=conflicts.find(model, recipe, planned, matches.of_rules, output, draft.predicted_bytes),
+        warnings=remarks.warn(model, recipe, planned, matches.of_rules),
     )
 
 
-def _choices(model: Model, recipe: Recipe) -> Iterable[tuple[Linear, Choice]]:
+def _choices(model: Model, recipe: Recipe, chosen: dict[str, Choice]) -> Iterable[tuple[Linear, Choice]]:
     auto = {
-        True: _auto([linear for linear in model.linears if linear.in_attention], otherwise=(32,)),
-        False: _auto([linear for linear in model.linears if not linear.in_attention], otherwise=(64, 32)),
+        True: _auto([linear for linear in model.linears if linear.in_attention], recipe, otherwise=(32,)),
+        False: _auto([linear for linear in model.linears if not linear.in_attention], recipe, otherwise=(64, 32)),
     }
+    sized: dict[tuple[Choice, bool], Choice] = {}
     for linear in model.linears:
-        choice = recipe.attention if linear.in_attention else recipe.mlp
-        for rule in recipe.rules:
-            if fnmatchcase(linear.name, rule.pattern):
-                choice = rule.choice
+        choice = chosen.get(linear.name) or (recipe.attention if linear.in_attention else recipe.mlp)
+        if linear.role == "router":
+            choice = KEEP  # it decides which expert a token gets; a rule that asks for more is a conflict
         if choice.group_size == AUTO:
-            choice = replace(choice, group_size=auto[linear.in_attention])
+            key = choice, linear.in_attention
+            choice = sized.get(key) or sized.setdefault(key, replace(choice, group_size=auto[linear.in_attention]))
         yield linear, choice
 
 
-def _auto(linears: list[Linear], otherwise: tuple[int, ...]) -> int:
-    """The group size for a part of the model, by the rule that recipe.py states."""
-    inputs = {linear.in_features for linear in linears}
+def _auto(linears: list[Linear], recipe: Recipe, otherwise: tuple[int, ...]) -> int:
+    """The group size for a part of the model, by the rule that recipe.py states; slices for GPUs count as inputs."""
+    inputs = {width(linear, recipe.tensor_parallel) for linear in linears if linear.role != "router"}
     sizes = (GROUP_SIZES[0], *otherwise)
     return next((size for size in sizes if all(width % size == 0 for width in inputs)), sizes[-1])
 

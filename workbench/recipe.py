@@ -16,7 +16,9 @@ from workbench import paths
 from workbench.choice import AUTO, BITS, GROUP_SIZES, KEEP, PLAIN, WHOLE_ROW, Choice, choice, label_of
 from workbench.errors import WorkbenchError
 
-__all__ = ["AUTO", "BITS", "GROUP_SIZES", "KEEP", "PLAIN", "PRESETS", "WHOLE_ROW", "Choice", "Recipe", "Rule"]
+__all__ = [
+    "AUTO", "BITS", "GROUP_SIZES", "KEEP", "LAYERED", "PLAIN", "PRESETS", "WHOLE_ROW", "Choice", "Recipe", "Rule",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,12 @@ def with_group_size(recipe: Recipe, size: int) -> Recipe:
 
 def with_rules(recipe: Recipe, patterns: tuple[str, ...], choice: Choice) -> Recipe:
     """The recipe with `choice` for these patterns; earlier rules that they hide go."""
-    kept = tuple(rule for rule in recipe.rules if not any(fnmatchcase(rule.pattern, new) for new in patterns))
+    names, wide = set(patterns), [pattern for pattern in patterns if "*" in pattern]
+    kept = tuple(
+        rule
+        for rule in recipe.rules
+        if rule.pattern not in names and not any(fnmatchcase(rule.pattern, pattern) for pattern in wide)
+    )
     return replace(recipe, rules=kept + tuple(Rule(pattern, choice) for pattern in patterns))
 
 

@@ -6,7 +6,9 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
 from workbench.catalog.model import Model
-from workbench.conflicts import Conflict, Fix
+from workbench.conflict import Conflict, Fix
+from workbench.matching import Match, cover, place
+from workbench.overlaps import HEAD
 from workbench.recipe import Recipe
 from workbench.sizes import Planned
 from workbench.words import Sentence
@@ -14,33 +16,67 @@ from workbench.words import Sentence
 FEWEST_TOKENS = 16_384  # below this GPTQ was measured worse than plain rounding on the starter model
 
 
-def warn(model: Model, recipe: Recipe, planned: Sequence[Planned]) -> tuple[Conflict, ...]:
+def warn(model: Model, recipe: Recipe, planned: Sequence[Planned], matches: Sequence[Match]) -> tuple[Conflict, ...]:
     """What may surprise, without ruling anything out."""
-    return (*_unmatched(model, recipe), *_few_tokens(recipe, planned))
+    return (
+        *_unmatched(model, recipe, matches),
+        *_unserved(recipe, planned),
+        *_few_tokens(recipe, planned),
+    )
 
 
-def _unmatched(model: Model, recipe: Recipe) -> Iterable[Conflict]:
+def _unmatched(model: Model, recipe: Recipe, matches: Sequence[Match]) -> Iterable[Conflict]:
     modules = [linear.name for linear in model.linears]
     others = [tensor.name.rpartition(".")[0] for tensor in model.tensors]
-    for rule in recipe.rules:
-        if any(fnmatchcase(name, rule.pattern) for name in modules):
+    for match in matches:
+        pattern = match.rule.pattern
+        # What names the head, an embedding or a norm is kept anyway, or is a conflict.
+        if match.modules or pattern == HEAD or any(fnmatchcase(name, pattern) for name in others):
             continue
-        if any(fnmatchcase(name, rule.pattern) for name in others) or rule.pattern == "lm_head":
-            if not rule.choice.kept:
-                yield Conflict(
-                    "never_quantized",
-                    Sentence("{pattern} stays in 16 bit: only the linear layers of the blocks are quantized.",
-                             {"pattern": rule.pattern}),
-                )  # fmt: skip
-            continue
-        near = get_close_matches(rule.pattern, _candidates(modules), 1, 0.5)
+        near = get_close_matches(pattern, _candidates(modules), 1, 0.5)
         yield Conflict(
             "pattern_unmatched",
-            Sentence("The pattern {pattern} matches no layer.", {"pattern": rule.pattern}),
-            fixes=tuple(Fix(Sentence("Use {pattern}", {"pattern": name}), _renamed(recipe, rule.pattern, name))
+            Sentence("The pattern {pattern} matches no layer.", {"pattern": pattern}),
+            fixes=tuple(Fix(Sentence("Use {pattern}", {"pattern": name}), _renamed(recipe, pattern, name))
                         for name in near),
             hint=Sentence("Did you mean {pattern}?", {"pattern": near[0]}) if near else None,
         )  # fmt: skip
+
+
+def _unserved(recipe: Recipe, planned: Sequence[Planned]) -> Iterable[Conflict]:
+    """Bits that vLLM 0.32 loads nowhere, or not everywhere."""
+    names = [entry.linear.name for entry in planned]
+    for bits, (sentence, hint) in _SERVED.items():
+        found = [entry for entry in planned if not entry.choice.kept and entry.choice.bits == bits]
+        if not found:
+            continue
+        fixed = recipe
+        for choice in dict.fromkeys(entry.choice for entry in found):
+            alike = [entry.linear.name for entry in found if entry.choice == choice]
+            fixed = place(fixed, cover(alike, names), replace(choice, bits=4), names)
+        yield Conflict(
+            f"bits_{bits}",
+            Sentence(sentence.template, {"count": len(found)}),
+            tuple(entry.linear.name for entry in found),
+            (Fix(Sentence("Use 4 bits for them"), fixed),),
+            hint,
+        )
+
+
+# It counts ⌈inputs · 3 / 32⌉ words in a row, and compressed-tensors packs ten 3-bit values into each: it loads neither.
+# Two bits fit; Humming is its only kernel that takes them, on NVIDIA GPUs, and on CPUs Lathe's plugin unpacks them.
+_SERVED = {
+    3: (
+        Sentence(
+            "{count} linear layers have 3 bits: vLLM refuses to load such a checkpoint, only transformers reads it."
+        ),
+        Sentence("It can still be made and measured."),
+    ),
+    2: (
+        Sentence("{count} linear layers have 2 bits: vLLM serves them with its Humming kernels on NVIDIA GPUs only."),
+        Sentence("On a CPU Lathe unpacks them when loading. Expect a visible loss at 2 bits."),
+    ),
+}
 
 
 def _renamed(recipe: Recipe, old: str, new: str) -> Recipe:

@@ -38,15 +38,7 @@ def starter_shapes(tmp_path_factory):
             f"{at}.input_layernorm.weight": (hidden,),
             f"{at}.post_attention_layernorm.weight": (hidden,),
         }
-    header, at = {}, 0
-    for name, shape in shapes.items():
-        end = at + 2 * int(np.prod(shape))
-        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [at, end]}
-        at = end
-    text = json.dumps(header).encode()
-    with (path / "model.safetensors").open("wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        file.truncate(8 + len(text) + at)
+    maker.save_headers(path / "model.safetensors", shapes)
     config = {
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": hidden, "head_dim": 64,
         "intermediate_size": intermediate, "num_hidden_layers": layers, "num_attention_heads": 9,
@@ -169,18 +161,6 @@ def test_an_unmatched_pattern_suggests_the_near_one(model):  # H14
     assert fixed.warnings == () and len(fixed.quantized) == 7
 
 
-def test_head_and_embeddings_are_never_quantized(model):
-    plan = make(model, replace(LAYERED, rules=(Rule("lm_head", Choice(bits=8)), Rule("*embed_tokens", Choice()))))
-    assert codes(plan.warnings) == ["never_quantized", "never_quantized"]
-    assert {"lm_head", "model.embed_tokens"} <= set(plan.kept) and len(plan.quantized) == 14
-
-
-def test_a_later_rule_wins(model):
-    rules = (Rule("*.mlp.*", Choice(bits=8)), Rule("*.1.mlp.*", Choice(method="keep")))
-    bits = {entry.linear.block: entry.choice for entry in make(model, replace(LAYERED, rules=rules)).linears[-3:]}
-    assert bits[1].kept
-
-
 def test_few_calibration_tokens_are_a_warning(model):
     assert codes(make(model, replace(LAYERED, samples=31)).warnings) == ["few_tokens"]
     assert make(model, replace(LAYERED, samples=32)).warnings == ()
@@ -227,6 +207,8 @@ def test_the_place_of_the_result(model, tmp_path, monkeypatch):
         LAYERED,
         recipes.with_group_size(LAYERED, WHOLE_ROW),
         replace(LAYERED, mlp=Choice(bits=8), rules=(Rule("*.0.mlp.*", Choice(method="keep")),)),
+        replace(LAYERED, attention=Choice(bits=3, symmetric=False), mlp=Choice(bits=2, group_size=32)),
+        replace(LAYERED, attention=Choice(bits=2, symmetric=False), mlp=Choice(bits=3, group_size=WHOLE_ROW)),
     ],
 )
 def test_the_predicted_size_is_that_of_the_file(write_tiny, tmp_path, recipe, tied, bias):
@@ -238,13 +220,53 @@ def test_the_predicted_size_is_that_of_the_file(write_tiny, tmp_path, recipe, ti
         choice = entry.choice
         groups = 1 if choice.group_size == WHOLE_ROW else columns // choice.group_size
         name = f"{entry.linear.name}.weight"
-        values[f"{name}_packed"] = np.zeros((rows, columns * choice.bits // 32), np.int32)
+        values[f"{name}_packed"] = np.zeros((rows, -(-columns // (32 // choice.bits))), np.int32)
         values[f"{name}_scale"] = np.zeros((rows, groups), np.float32)
         values[f"{name}_shape"] = np.array([rows, columns], np.int64)
         if not choice.symmetric:
-            values[f"{name}_zero_point"] = np.zeros((rows * choice.bits // 32, groups), np.int32)
+            values[f"{name}_zero_point"] = np.zeros((-(-rows // (32 // choice.bits)), groups), np.int32)
     maker.save(tmp_path / "result.safetensors", values)
     assert plan.predicted_bytes == pytest.approx((tmp_path / "result.safetensors").stat().st_size, rel=0.005)
+
+
+@pytest.fixture(scope="module")
+def experts_18k(tmp_path_factory):
+    """A mixture of 128 experts in 48 layers by its headers alone: 18,624 linear layers."""
+    path, hidden, narrow = tmp_path_factory.mktemp("experts"), 2048, 768
+    shapes = {"model.embed_tokens.weight": (1024, hidden), "model.norm.weight": (hidden,)}
+    for layer in range(48):
+        at = f"model.layers.{layer}"
+        shapes |= {
+            f"{at}.self_attn.{role}_proj.weight": (rows, columns)
+            for role, rows, columns in (
+                ("q", 4096, hidden),
+                ("k", 512, hidden),
+                ("v", 512, hidden),
+                ("o", hidden, 4096),
+            )
+        }
+        for expert in range(128):
+            for leaf, shape in (("gate", (narrow, hidden)), ("up", (narrow, hidden)), ("down", (hidden, narrow))):
+                shapes[f"{at}.mlp.experts.{expert}.{leaf}_proj.weight"] = shape
+    maker.save_headers(path / "model.safetensors", shapes)
+    (path / "config.json").write_text('{"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe"}')
+    found = inspect(path)
+    return replace(found, problems=tuple(each for each in found.problems if "quantize" not in each.blocks))
+
+
+@pytest.mark.parametrize("kind", ["preset", "patterns", "a rule for each layer", "rules that differ"])
+def test_many_experts_are_planned_within_a_second(experts_18k, kind):
+    names = [linear.name for linear in experts_18k.linears]
+    rules = {
+        "preset": (),
+        "patterns": tuple(Rule(f"model.layers.{block}.mlp.*", Choice(bits=8)) for block in range(48)),
+        "a rule for each layer": tuple(Rule(name, Choice(bits=8)) for name in names),
+        "rules that differ": tuple(Rule(name, Choice(bits=(4, 8)[at % 2])) for at, name in enumerate(names)),
+    }[kind]
+    start = time.process_time()  # other work on the machine does not count
+    plan = make(experts_18k, replace(LAYERED, rules=rules))
+    assert time.process_time() - start < 1
+    assert len(plan.linears) == len(names) > 18_000 and plan.blocks == (kind == "rules that differ")
 
 
 def test_planning_and_describing_need_no_torch():

@@ -10,13 +10,14 @@ from workbench.catalog.capacity import Capacity, capacity, devices, kv_bytes_per
 from workbench.catalog.folder import inspect
 from workbench.catalog.model import Model
 from workbench.catalog.problem import Problem
-from workbench.conflicts import Conflict
+from workbench.conflict import Conflict
 from workbench.events import Event, Failed, Finished, ModuleDone, Note, QualityMeasured
 from workbench.plan import Plan
 from workbench.recipe import to_dict
 from workbench.words import say
 
 GIB = 2**30
+MOST_RULES = 40  # an allocated recipe has one for every layer
 _TYPES = {4: "float32", 2: "bfloat16"}
 
 
@@ -75,6 +76,10 @@ def plan(made: Plan) -> dict[str, Any]:
             for each in made.linears
         ],
         "kept": list(made.kept),
+        "rules": [
+            {"pattern": each.rule.pattern, "matches": list(each.modules), "decides": each.holds}
+            for each in made.matches
+        ],
         "conflicts": [_conflict(each) for each in made.conflicts],
         "warnings": [_conflict(each) for each in made.warnings],
     }
@@ -145,26 +150,42 @@ def print_plan(made: Plan) -> None:
     """The choices of one block after another, equal blocks together; then what stands against the plan."""
     if made.model.can_quantize:
         _print_choices(made)
+        _print_rules(made)
     for each in (*made.conflicts, *made.warnings):
         _print_told(each.sentence, each.hint, each in made.conflicts)
         for fix in each.fixes:
             terminal.out.print(f"    · {fix.label}", markup=False)
 
 
+def _print_rules(made: Plan) -> None:
+    """What each pattern of the recipe reaches."""
+    if made.matches:
+        rows = [(each.rule.pattern, len(each.modules), each.holds) for each in made.matches[:MOST_RULES]]
+        terminal.table((say("Pattern"), say("Matches"), say("Decides for")), rows)
+        if len(made.matches) > MOST_RULES:
+            more = len(made.matches) - MOST_RULES
+            terminal.out.print(say("And {count} more rules; --json lists all.", count=more))
+
+
 def _print_choices(made: Plan) -> None:
-    kinds: dict[tuple, int] = {}
+    kinds: dict[tuple, list[int]] = {}
     for each in made.linears:
         key = (each.linear.leaf, f"{each.linear.out_features} × {each.linear.in_features}", each.choice)
-        kinds[key] = kinds.get(key, 0) + 1
+        kinds.setdefault(key, []).append(each.bytes)
     terminal.table(
-        (say("Layers"), say("Module"), say("Shape"), say("Method"), say("Bits"), say("Group"), say("Symmetric")),
+        (
+            say("Layers"), say("Module"), say("Shape"), say("Method"), say("Bits"), say("Group"), say("Symmetric"),
+            say("Size"),
+        ),
         [
-            (count, leaf, shape, choice.method, None, None, None)
-            if choice.kept
-            else (count, leaf, shape, choice.method, choice.bits, choice.group_size, _yes(choice.symmetric))
-            for (leaf, shape, choice), count in kinds.items()
+            (
+                len(sizes), leaf, shape, choice.method,
+                *((None,) * 3 if choice.kept else (choice.bits, choice.group_size, _yes(choice.symmetric))),
+                figures.bytes_of(sum(sizes)),
+            )
+            for (leaf, shape, choice), sizes in kinds.items()
         ],
-    )
+    )  # fmt: skip
     size, before = figures.bytes_of(made.predicted_bytes), figures.bytes_of(made.model.weight_bytes)
     terminal.out.print(say("Predicted size: {size}, the original has {before}.", size=size, before=before))
     if made.average_bits is not None:
