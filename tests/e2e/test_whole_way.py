@@ -4,6 +4,7 @@ import json
 import time
 
 import psutil
+import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
@@ -27,6 +28,7 @@ def click(widget) -> None:
     QTest.mouseClick(widget, Qt.MouseButton.LeftButton)
 
 
+@pytest.mark.timeout(2400)
 async def test_the_whole_way(home, picture, until, starter_model, qapp):
     """Each step is a click or a key of a user; every figure asserted is one that the pages show."""
     qapp.setQuitOnLastWindowClosed(False)
