@@ -240,6 +240,7 @@ class QuantizePage(Page):
         view = self.view
         self.looks.changed.connect(self.touch)
         view.recipes.picked.connect(self.set_recipe)
+        view.recipes.failed.connect(self.notices.tell)
         view.conflicts.fixed.connect(self.set_recipe)
         view.setup.recipe_changed.connect(self.set_recipe)
         view.setup.output_changed.connect(self.set_output)

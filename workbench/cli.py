@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from workbench import __version__, jobs, settings, terminal
+from workbench import __version__, cli_recipes, jobs, settings, terminal
 from workbench.cli_engine import register
 from workbench.errors import WorkbenchError
 from workbench.events import Event, QualityMeasured
@@ -22,8 +22,10 @@ app = typer.Typer(add_completion=False, no_args_is_help=False, rich_markup_mode=
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, for programs.")]
 Folder = Annotated[Path, typer.Argument(help="A model folder with config.json and safetensors.")]
-RecipeName = Annotated[str, typer.Option("--recipe", help="layered, best, rtn, or a recipe file.")]
+RecipeName = Annotated[str, typer.Option("--recipe", help="A name that `lathe recipes` lists, or a recipe file.")]
 GroupSize = Annotated[int | None, typer.Option("--group-size", help="One group size for every layer: 32, 64 or 128.")]
+
+TensorParallel = Annotated[int | None, typer.Option("--tensor-parallel", help="GPUs to split the result over.")]
 
 
 def main() -> None:
@@ -105,13 +107,15 @@ def plan(
     folder: Folder,
     recipe: RecipeName = "layered",
     group_size: GroupSize = None,
+    tensor_parallel: TensorParallel = None,
     output: Annotated[Path | None, typer.Option("-o", "--output")] = None,
     as_json: Json = False,
 ) -> None:
     """What a recipe means for each linear layer, and what stands against it. Status 1 when it cannot run."""
     from workbench.catalog import describe
 
-    made = make_plan(folder, recipe, group_size, output)
+    changes = {} if tensor_parallel is None else {"tensor_parallel": tensor_parallel}
+    made = make_plan(folder, recipe, group_size, output, changes)
     if as_json:
         terminal.print_json(describe.plan(made))
     else:
@@ -129,6 +133,7 @@ def quantize(
     calibration: Annotated[Path | None, typer.Option(help="A text file of yours in place of our own text.")] = None,
     samples: Annotated[int | None, typer.Option(help="Calibration samples.")] = None,
     length: Annotated[int | None, typer.Option(help="Tokens per sample.")] = None,
+    tensor_parallel: TensorParallel = None,
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace an earlier result, once the new one is done.")
     ] = False,
@@ -143,6 +148,7 @@ def quantize(
         "calibration_file": str(calibration.resolve()) if calibration else None,
         "samples": samples,
         "length": length,
+        "tensor_parallel": tensor_parallel,
     }
     made = make_plan(
         folder, recipe, group_size, output, {name: value for name, value in changes.items() if value is not None}
@@ -225,6 +231,7 @@ def demo(
 
 
 register(app)
+cli_recipes.register(app)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench import matching, plan, recipe
+from workbench import matching, plan, recipe, recipes_kept
 from workbench.catalog.capacity import Capacity, Device, capacity
 from workbench.catalog.fit import usual_context
 from workbench.catalog.model import Model
@@ -28,7 +28,7 @@ class Draft:
     def take_model(self, model: Model) -> None:
         """Begin with another model; the recipe stays, rules for single layers of the old one do not."""
         if self.model is not None and self.model.folder != model.folder:
-            self.recipe = PRESETS.get(self.recipe.name, self.recipe)
+            self.recipe = recipes_kept.named(self.recipe.name) or self.recipe
         self.model, self._own_output = model, False
         self._make()
 

@@ -157,7 +157,7 @@ def test_a_choice_for_one_module_takes_its_siblings_along(page, model):
     changed = [planned.linear.name for planned in page.draft.plan.linears if planned.choice.bits == 8]
     assert changed == ["model.layers.3.mlp.gate_proj", "model.layers.3.mlp.up_proj"]
     assert page.primary.isEnabled(), "siblings that differ would be a conflict"
-    assert page.view.recipes.currentText() == "Layered, changed"
+    assert page.view.recipes.choice.currentText() == "Layered, changed"
 
 
 def test_a_choice_for_all_blocks_and_eight_bits_drop_the_zero_point(page, model):

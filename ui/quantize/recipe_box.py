@@ -1,56 +1,166 @@
-"""Which recipe: the presets, and the user's own once a choice was changed."""
+"""Which recipe: the presets, the user's own, and what was made of either; a menu keeps, brings and writes them."""
+
+from pathlib import Path
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QComboBox
+from PySide6.QtWidgets import QComboBox, QFileDialog, QHBoxLayout, QMenu, QMessageBox, QToolButton, QWidget
 
-from ui import language
+from ui import icons, language
+from ui.quantize.recipe_name import RecipeName
+from workbench import recipe as recipes
+from workbench import recipes_kept
+from workbench.errors import WorkbenchError
 from workbench.recipe import PRESETS, Recipe
+from workbench.recipes_kept import TITLES
 from workbench.words import Sentence, say
 
-# name → (short, with what it does)
-NAMES = {
-    "layered": (Sentence("Layered"), Sentence("Layered: AWQ attention, GPTQ MLP")),
-    "best": (Sentence("Best"), Sentence("Best: AWQ + GPTQ everywhere")),
-    "rtn": (Sentence("Plain rounding"), Sentence("Plain rounding (RTN)")),
-}
+FILES = Sentence("Recipes (*.json)")
 
 
-class RecipeBox(QComboBox):
-    """`picked(recipe)` when the user takes a preset."""
+class RecipeBox(QWidget):
+    """Signals:
+    picked(recipe): the user took a preset or one of their own
+    failed(error): a file could not be read or written
+    """
 
     picked = Signal(object)
+    failed = Signal(object)
 
     def __init__(self):
         super().__init__()
         self._shown: Recipe | None = None
-        language.bind(self.setAccessibleName, "Recipe")
+        self.choice = QComboBox()
+        language.bind(self.choice.setAccessibleName, "Recipe")
+        self.choice.setMinimumContentsLength(26)
+        self.choice.setMaxVisibleItems(24)
+        self.choice.activated.connect(self._on_activated)
+        self.menu = QMenu(self)
+        self.menu.aboutToShow.connect(self.fill_menu)
+        self.more = QToolButton()
+        icons.bind(self.more.setIcon, "more-2-fill")
+        for setter in (self.more.setToolTip, self.more.setAccessibleName):
+            language.bind(setter, "Save, import or export the recipe")
+        self.more.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
+        self.more.setStyleSheet("QToolButton::menu-indicator { image: none; }")
+        self.more.setMenu(self.menu)
+        self.naming = RecipeName(self)
+        self.naming.kept.connect(self._on_kept)
+        self.question: QMessageBox | None = None
+        row = QHBoxLayout(self)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.setSpacing(4)
+        row.addWidget(self.choice)
+        row.addWidget(self.more)
         language.changed.connect(self._fill)
-        self.activated.connect(self._on_activated)
-        self.setMinimumContentsLength(26)
         self._fill()
 
     def show_recipe(self, recipe: Recipe) -> None:
-        """Show `recipe`, as a preset where it is one."""
+        """Show `recipe`, as a preset or one of the user's own where it is one."""
         if recipe != self._shown:
             self._shown = recipe
             self._fill()
 
+    def showEvent(self, event) -> None:
+        self._fill()  # files may have come or gone meanwhile
+        super().showEvent(event)
+
+    @property
+    def own(self) -> bool:
+        """Whether what is shown bears the name of one of the user's own recipes."""
+        return bool(self._shown and self._shown.name not in PRESETS and recipes_kept.exists(self._shown.name))
+
+    def fill_menu(self) -> None:
+        """The actions on the recipe that is shown."""
+        self.menu.clear()
+        self.menu.addAction(say("Save as…"), self.save_as).setEnabled(self._shown is not None)
+        self.menu.addAction(say("Import…"), self.choose_import)
+        self.menu.addAction(say("Export…"), self.choose_export).setEnabled(self._shown is not None)
+        if self.own:
+            self.menu.addSeparator()
+            self.menu.addAction(say("Remove {name}…", name=self._shown.name), self.ask_removal)
+
+    def save_as(self) -> None:
+        """Keep what is shown under a name."""
+        if self._shown:
+            self.naming.ask(self._shown)
+
+    def choose_import(self) -> None:
+        self._dialog(Sentence("Import a recipe"), QFileDialog.FileMode.ExistingFile).fileSelected.connect(self.bring)
+
+    def choose_export(self) -> None:
+        dialog = self._dialog(Sentence("Export the recipe"), QFileDialog.FileMode.AnyFile)
+        dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
+        dialog.setDefaultSuffix("json")
+        dialog.selectFile(f"{self._shown.name or 'recipe'}.json")
+        dialog.fileSelected.connect(self.write)
+
+    def bring(self, path: str) -> None:
+        """Take a recipe from a file; where its name is taken, ask for another."""
+        try:
+            recipe = recipes.read(Path(path))
+            if recipe.name in PRESETS or recipes_kept.exists(recipe.name):
+                self.naming.ask(recipe)
+                return
+            self._on_kept(recipes_kept.keep(recipe, recipe.name))
+        except WorkbenchError as error:
+            self.failed.emit(error)
+
+    def write(self, path: str) -> None:
+        """Write what is shown to a file."""
+        try:
+            recipes_kept.write(self._shown, Path(path))
+        except WorkbenchError as error:
+            self.failed.emit(error)
+
+    def ask_removal(self) -> None:
+        name = self._shown.name
+        box = QMessageBox(self)
+        box.setIcon(QMessageBox.Icon.Question)
+        box.setText(say("Remove the recipe {name}?", name=name))
+        box.addButton(say("Cancel"), QMessageBox.ButtonRole.RejectRole)
+        box.addButton(say("Remove"), QMessageBox.ButtonRole.DestructiveRole).clicked.connect(lambda: self._remove(name))
+        self.question = box
+        box.open()
+
+    def _on_kept(self, recipe: Recipe) -> None:
+        self._shown = recipe
+        self._fill()
+        self.picked.emit(recipe)
+
+    def _remove(self, name: str) -> None:
+        try:
+            recipes_kept.remove(name)
+        except WorkbenchError as error:
+            self.failed.emit(error)
+        self._fill()
+
+    def _dialog(self, title: Sentence, mode: QFileDialog.FileMode) -> QFileDialog:
+        dialog = QFileDialog(self, str(title), filter=str(FILES))
+        dialog.setFileMode(mode)
+        dialog.open()
+        return dialog
+
     def _fill(self) -> None:
-        self.clear()
+        self.choice.clear()
         for name, preset in PRESETS.items():
-            self.addItem(str(NAMES[name][1]) if name in NAMES else name, preset)
+            self.choice.addItem(str(TITLES[name][1]), preset)
+        own = [kept for kept in recipes_kept.listing() if kept.recipe]
+        if own:
+            self.choice.insertSeparator(self.choice.count())
+        for kept in own:
+            self.choice.addItem(kept.name, kept.recipe)
         if self._shown is None:
             return
-        for index in range(self.count()):
-            if self.itemData(index) == self._shown:
-                self.setCurrentIndex(index)
+        for index in range(self.choice.count()):
+            if self.choice.itemData(index) == self._shown:
+                self.choice.setCurrentIndex(index)
                 return
         name = self._shown.name
-        short = str(NAMES[name][0]) if name in NAMES else name
-        self.addItem(say("{name}, changed", name=short) if short else say("Custom"), self._shown)
-        self.setCurrentIndex(self.count() - 1)
+        short = str(TITLES[name][0]) if name in TITLES else name
+        self.choice.addItem(say("{name}, changed", name=short) if short else say("Custom"), self._shown)
+        self.choice.setCurrentIndex(self.choice.count() - 1)
 
     def _on_activated(self, index: int) -> None:
-        recipe = self.itemData(index)
-        if recipe != self._shown:
+        recipe = self.choice.itemData(index)
+        if recipe is not None and recipe != self._shown:
             self.picked.emit(recipe)
