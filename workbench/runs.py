@@ -71,6 +71,7 @@ class EngineRun:
     rates: Rates = field(default_factory=Rates)
     series: Series = field(default_factory=Series)
     acceptance_by_position: tuple[float, ...] = ()
+    _counted: EngineSample | None = None
 
     def apply(self, event: Event) -> None:
         """Take one event of this engine's start, life or end."""
@@ -93,10 +94,13 @@ class EngineRun:
 
     @property
     def speculates(self) -> bool | None:
-        return None if self.sample is None else self.sample.drafts is not None
+        return None if self._counted is None else self._counted.drafts is not None
 
     def _measure(self, sample: EngineSample) -> None:
-        self.rates = rates(self.sample, sample) if self.sample else Rates()
+        # After polls without an answer the counters are compared over the gap: what happened meanwhile is not lost.
+        self.rates = rates(self._counted, sample) if self._counted else Rates()
+        if sample != EngineSample(sample.at_s):
+            self._counted = sample
         if self.rates.acceptance_by_position:
             self.acceptance_by_position = self.rates.acceptance_by_position
         self.series.add(sample, self.rates)

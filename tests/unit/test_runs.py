@@ -87,7 +87,17 @@ def test_lines_are_bounded_and_equally_long():
         run.apply(EngineSample(float(n)))
     lengths = {len(getattr(run.series, name)) for name in run.series.__slots__}
     assert lengths == {POINTS}
-    assert run.speculates is False
+    assert run.speculates is None
+
+
+def test_what_happened_during_missed_polls_is_counted_after_them():
+    run = EngineRun()
+    for event in (sample(0.0, 100.0, 10.0, 40.0, 20.0), EngineSample(1.0), EngineSample(2.0)):
+        run.apply(event)
+        assert run.speculates is True
+    run.apply(sample(4.0, 140.0, 20.0, 80.0, 50.0))
+    assert list(run.series.tokens_per_s) == [None, None, None, 10.0]
+    assert list(run.series.acceptance) == [None, None, None, 0.75]
 
 
 DONE = ReplyDone("stop", 0.4, 0.4, 2.0, 11, 30, 18.0)
