@@ -132,6 +132,24 @@ class QualityMeasured:
     top1_agreement: float
 
 
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """One check of the written result. `name` and `detail` are templates with one set of values."""
+
+    name: str
+    passed: bool
+    detail: str = ""
+    values: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Amended:
+    """The recipe (plain values) changed for the blocks from `from_block` on; it now says what all blocks get."""
+
+    from_block: int
+    recipe: dict[str, Any]
+
+
 # -- engine ----------------------------------------------------------------------------------------------------
 
 
@@ -252,6 +270,8 @@ Event = (
     | ModuleDone
     | Histogram
     | QualityMeasured
+    | Checked
+    | Amended
     | EngineLog
     | EnginePhase
     | EngineReady

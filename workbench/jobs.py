@@ -60,6 +60,15 @@ def create(kind: str, spec: Mapping[str, Any]) -> Path:
     raise AssertionError(f"a thousand jobs in one second in {jobs}")
 
 
+def again(folder: Path) -> Path:
+    """A new job that does what an ended one was asked to do, changes on the way included."""
+    job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
+    new = create(job["kind"], job["spec"])
+    if (folder / "amendments.jsonl").is_file():
+        shutil.copyfile(folder / "amendments.jsonl", new / "amendments.jsonl")
+    return new
+
+
 async def run(folder: Path, on_event: Callable[[Event], None], settings: Settings) -> None:
     """Run the job in a worker of the engine interpreter until it ended; its failure is raised.
 

@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 
 from workbench.events import (
     Advanced,
+    Amended,
     Cancelled,
+    Checked,
     Event,
     Failed,
     Finished,
@@ -32,6 +34,8 @@ class QuantRun:
     modules: dict[str, ModuleDone] = field(default_factory=dict)
     notes: list[Note] = field(default_factory=list)
     quality: dict[str, QualityMeasured] = field(default_factory=dict)
+    checks: list[Checked] = field(default_factory=list)
+    amended: list[Amended] = field(default_factory=list)
     path: str = ""
     size: int | None = None
     failed: Sentence | None = None
@@ -58,6 +62,10 @@ class QuantRun:
                 self.notes.append(event)
             case QualityMeasured():
                 self.quality[event.name] = event
+            case Checked():
+                self.checks.append(event)
+            case Amended():
+                self.amended.append(event)
             case Finished(path, size):
                 self.path, self.size, self.current = path, size, ""
             case Failed(message, hint, values):
@@ -71,6 +79,11 @@ class QuantRun:
     def running(self) -> bool:
         """Begun and not ended in any way."""
         return bool(self.stage) and not (self.path or self.failed or self.cancelled)
+
+    @property
+    def failed_check(self) -> Checked | None:
+        """The check that the written result did not pass."""
+        return next((check for check in self.checks if not check.passed), None)
 
     @property
     def share(self) -> float | None:

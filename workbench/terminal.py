@@ -14,6 +14,7 @@ from workbench import figures
 from workbench.errors import WorkbenchError
 from workbench.events import (
     Advanced,
+    Checked,
     EngineLog,
     EnginePhase,
     EngineReady,
@@ -88,6 +89,9 @@ class JobProgress:
                 self._line(("[yellow]![/] " if level == "warning" else "  ") + escape(say(message, **values)))
             case QualityMeasured():
                 self._line("  " + escape(quality_line(event)))
+            case Checked(name, passed, detail, values):
+                said = say(detail, **values) if values else say(detail)
+                self._line(f"  {'[green]✓[/]' if passed else '[red]✗[/]'} {escape(say(name))}: {escape(said)}")
             case EnginePhase(name):
                 self._bar.reset(self._task, description=escape(name), total=None, what="")
             case EngineReady(url, _, model, _, seconds):

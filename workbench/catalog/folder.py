@@ -1,5 +1,6 @@
 """One model folder, read from its configuration and the headers of its weights alone."""
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from workbench.catalog.problem import Problem
 from workbench.catalog.quantized import Quantized
 from workbench.catalog.weights import Missing
 from workbench.errors import WorkbenchError
+from workbench.words import Sentence
 
 __all__ = ["Linear", "Missing", "Model", "Problem", "Quantized", "Tensor", "Unreadable", "inspect", "scan"]
 
@@ -43,7 +45,20 @@ def inspect(folder: Path) -> Model:
     notes = list(stored.problems)
     if ggufs:
         notes.append(problem.beside_gguf(ggufs[0].name))
+    if check := failed_check(folder):
+        notes.append(problem.failed_check(check))
     return _build(folder, config, text, stored, notes)
+
+
+def failed_check(folder: Path) -> Sentence | None:
+    """What a result of ours failed after it was written; such a folder is marked."""
+    try:
+        marker = json.loads((folder / "lathe-failed.json").read_text(encoding="utf-8"))
+        return Sentence(marker["message"], marker["values"])
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError):
+        return Sentence("its mark cannot be read")
 
 
 def scan(folders: Iterable[Path]) -> list[Model | Unreadable]:

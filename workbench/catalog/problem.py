@@ -53,6 +53,15 @@ def no_template() -> Problem:
     )
 
 
+def failed_check(check: Sentence) -> Problem:
+    return Problem(
+        "failed_check",
+        Sentence("This result failed a check after it was written: {check}.", {"check": check}),
+        Sentence("Quantize again with more bits or smaller groups; the job's report has the figures."),
+        (QUANTIZE, SERVE, CHAT),
+    )
+
+
 def beside_gguf(file: str) -> Problem:
     return Problem("gguf_beside", Sentence("The folder also holds {file}; the safetensors are used.", {"file": file}))
 

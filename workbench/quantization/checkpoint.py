@@ -4,21 +4,20 @@ import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 from compressed_tensors.quantization import QuantizationConfig
 from safetensors.torch import save_file
 from torch import Tensor
 
 from workbench.plan import Plan, Planned
+from workbench.quantization import side_files
 from workbench.quantization.packing import scheme_of
 from workbench.quantization.place import disk_errors, partial
+from workbench.words import Sentence
 
 SHARD_BYTES = 2 << 30  # also what is held in memory before a shard is written
-SIDE_FILES = (
-    "generation_config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model", "special_tokens_map.json",
-    "added_tokens.json", "vocab.json", "vocab.txt", "merges.txt", "chat_template.jinja", "chat_template.json",
-    "LICENSE*", "LICENCE*", "NOTICE*", "USE_POLICY*",
-)  # fmt: skip
+FAILED = "lathe-failed.json"  # marks a result that is not offered; the catalog reads it
 
 
 class Checkpoint:
@@ -55,16 +54,24 @@ class Checkpoint:
         with disk_errors(self.target):
             self._name_shards()
             self._write_config()
-            for pattern in SIDE_FILES:
-                for file in self.source.glob(pattern):
-                    # Copied as it is: transformers would refuse to save some generation configs that it reads.
-                    shutil.copyfile(file, self.folder / file.name)
+            side_files.copy(self.source, self.folder)
             for file in self.folder.iterdir():
                 file.chmod(0o644)  # save_file leaves 0600
 
+    @property
+    def size(self) -> int:
+        """The bytes of the weights that are written."""
+        return sum(file.stat().st_size for file in self.folder.glob("*.safetensors"))
+
+    def describe(self, report: dict[str, Any]) -> None:
+        """Leave word of how it was made, for programs."""
+        with disk_errors(self.target):
+            text = json.dumps(report, indent=1, ensure_ascii=False, allow_nan=False)
+            (self.folder / "lathe.json").write_text(text, encoding="utf-8")
+
     def publish(self) -> int:
         """Put the folder under its final name; an earlier result there goes only now. The bytes of its weights."""
-        size = sum(file.stat().st_size for file in self.folder.glob("*.safetensors"))
+        size = self.size
         old = self.folder.with_name(f"{self.folder.name}.old")
         with disk_errors(self.target):
             if self.target.exists():
@@ -77,6 +84,16 @@ class Checkpoint:
                 raise
         shutil.rmtree(old, ignore_errors=True)
         return size
+
+    def set_aside(self, why: Sentence) -> Path:
+        """Keep a result that failed its checks under a name of its own and marked; an earlier good one stays."""
+        place = self.target.with_name(f"{self.target.name}.failed")
+        with disk_errors(self.target):
+            marker = {"message": why.template, "values": why.values}
+            (self.folder / FAILED).write_text(json.dumps(marker, ensure_ascii=False), encoding="utf-8")
+            shutil.rmtree(place, ignore_errors=True)
+            self.folder.rename(place)
+        return place
 
     def discard(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
