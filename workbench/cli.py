@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from workbench import __version__, cli_recipes, jobs, settings, terminal
+from workbench import __version__, cli_after, cli_recipes, jobs, settings, terminal
 from workbench.cli_engine import register
 from workbench.errors import WorkbenchError
 from workbench.events import Event, QualityMeasured
@@ -137,6 +137,7 @@ def quantize(
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace an earlier result, once the new one is done.")
     ] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Take no finished block over from an earlier run.")] = False,
     measure_rtn: Annotated[bool, typer.Option(help="Measure plain rounding at the same plan as well.")] = True,
     as_json: Json = False,
 ) -> None:
@@ -159,7 +160,7 @@ def quantize(
     spec = {
         "model": str(made.model.folder), "output": str(output.resolve()),
         "recipe": recipes.to_dict(made.recipe), "measure_rtn": measure_rtn,
-        "replace": replace,
+        "replace": replace, "reuse": not fresh,
     }  # fmt: skip
     job, events = run_job("quantize", spec)
     if as_json:
@@ -232,6 +233,7 @@ def demo(
 
 register(app)
 cli_recipes.register(app)
+cli_after.register(app)
 
 
 if __name__ == "__main__":

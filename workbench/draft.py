@@ -69,6 +69,7 @@ class Draft:
             "output": str(self.output),
             "recipe": recipe.to_dict(self.recipe),
             "measure_rtn": measure,
+            "reuse": True,
         }
         return spec if measure else spec | {"held_tokens": 0}
 

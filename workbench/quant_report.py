@@ -133,3 +133,8 @@ def _packages() -> dict[str, str]:
 
 def _json(value: Any) -> str:
     return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
+
+
+def file_name(name: str) -> str:
+    """A recipe's name as a part of a folder's."""
+    return "".join(letter if letter.isalnum() or letter in "+-_." else "-" for letter in name).strip("-.")

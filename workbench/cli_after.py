@@ -1,0 +1,106 @@
+"""What there is to do with a quantization that runs or has ended: change its recipe, go on, report, queue several."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from workbench import jobs, paths, settings, terminal
+from workbench.errors import WorkbenchError
+from workbench.interrupt import run_until_done
+from workbench.words import say
+
+JobName = Annotated[str, typer.Argument(metavar="JOB", help="A job's folder or its name; empty: the newest.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands to the program."""
+    app.command()(report)
+    app.command()(amend)
+    app.command()(resume)
+    app.command()(queue)
+
+
+def report(job: JobName = "") -> None:
+    """Print where the report of a quantization is; it is made first where the run came to no end."""
+    from workbench import quant_report
+
+    print(quant_report.of_job(find(job)))
+
+
+def amend(
+    job: JobName = "",
+    recipe: Annotated[str, typer.Option("--recipe", help="A name that `lathe recipes` lists, or a recipe file.")] = "",
+) -> None:
+    """Change the recipe of a running quantization for the blocks that it has not begun."""
+    from dataclasses import replace
+
+    from workbench import amend as amendments
+    from workbench import recipe as recipes
+    from workbench.catalog import describe
+
+    folder = find(job)
+    if not recipe:
+        raise WorkbenchError("No recipe was given.", "Name one with --recipe.")
+    base = amendments.current(folder).recipe
+    # A recipe file speaks of methods here; the text was read long ago.
+    kept = {name: getattr(base, name) for name in amendments.CALIBRATION}
+    made = amendments.amend(folder, replace(recipes.load(recipe), **kept))
+    if made.blocks:
+        describe.print_plan(made)
+        raise WorkbenchError("The recipe cannot run on this model; nothing was changed.", "Solve the conflicts above.")
+    terminal.out.print(say("The change waits for the next block."))
+
+
+def resume(job: JobName = "") -> None:
+    """Do once more what an ended job was asked to do; blocks that it had finished are taken over."""
+    folder = jobs.again(find(job))
+    with terminal.JobProgress() as progress:
+        run_until_done(jobs.run(folder, progress, settings.load()))
+
+
+def queue(
+    folder: Annotated[Path, typer.Argument(help="A model folder with config.json and safetensors.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The folder for all results.")],
+    recipe: Annotated[list[str], typer.Option("--recipe", help="As often as there are recipes.")],
+    replace: Annotated[bool, typer.Option("--replace", help="Replace earlier results.")] = False,
+) -> None:
+    """Quantize by several recipes, one after the other, and compare them: KL against size. Status 1 if any failed."""
+    from workbench import figures, overnight
+    from workbench import recipe as recipes
+
+    chosen = [recipes.load(name) for name in recipe]
+    with terminal.JobProgress() as progress:
+        outcomes = run_until_done(
+            overnight.run(
+                folder, chosen, output.resolve(), settings.load(), lambda name, event: progress(event), replace
+            )
+        )
+    terminal.table(
+        (say("Recipe"), say("Bits"), say("Size"), "KL", say("Perplexity"), say("Time"), ""),
+        [
+            (
+                row.name, figures.number(row.average_bits), figures.bytes_of(row.size),
+                f"{row.kl:.4f}" if row.kl is not None else None, figures.number(row.perplexity, 4),
+                figures.clock(row.seconds), row.failure or row.output,
+            )
+            for row in outcomes
+        ],
+    )  # fmt: skip
+    print(output.resolve() / overnight.PAGE)
+    if any(row.failure for row in outcomes):
+        raise typer.Exit(1)
+
+
+def find(name: str) -> Path:
+    """A quantization's folder by path or name; the newest for an empty one."""
+    made = [job.folder for job in jobs.listing() if job.kind == "quantize"]
+    if not name and made:
+        return made[0]
+    for folder in (Path(name), paths.inside_home("jobs") / name):
+        if name and (folder / "job.json").is_file():
+            return folder.resolve()
+    raise WorkbenchError(
+        "There is no job called {name}.", "Give its folder, or the name of one in {jobs}.",
+        name=name or "–", jobs=str(paths.inside_home("jobs")),
+    )  # fmt: skip
