@@ -26,6 +26,7 @@ KINDS = {
     "quantize": "workbench.quantization.pipeline:run",
     "quality": "workbench.measure.quality:run",
     "histogram": "workbench.quantization.look:run",
+    "export": "workbench.quantization.export:run",
     "starter": "workbench.catalog.starter:run",
 }
 
