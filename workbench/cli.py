@@ -78,9 +78,10 @@ def inspect(folder: Folder, as_json: Json = False) -> None:
 
     model = models.inspect(folder)
     if as_json:
-        terminal.print_json(describe.model(model))
+        terminal.print_json(describe.model(model) | {"engine": cli_export.engine_of(model)})
     else:
         describe.print_model(model)
+        cli_export.print_engine(model)
 
 
 @app.command()

@@ -292,3 +292,19 @@ def test_a_damaged_configuration_is_no_error_here(tmp_path, content):
     (tmp_path / "config.json").write_text(content)
     found = quantized.of_folder(tmp_path)
     assert found is None or found.bits is None
+
+
+def test_the_command_line_says_what_the_engine_makes_of_it(tmp_path, monkeypatch, capsys):
+    from workbench import cli_export
+
+    async def known(python):
+        return CPU
+
+    monkeypatch.setattr(cli_export.facts, "ask", known)
+    good, bad = (inspect(model(tmp_path / name, stored)) for name, stored in (("good", AWQ), ("bad", NF4)))
+    assert cli_export.engine_of(good) == {"serves": True, "reason": None, "hint": None}
+    assert "bitsandbytes" in cli_export.engine_of(bad)["reason"]
+    assert cli_export.engine_of(inspect(model(tmp_path / "plain"))) is None
+    cli_export.print_engine(good)
+    cli_export.print_engine(bad)
+    assert capsys.readouterr().out.startswith("The installed engine can serve it.\n✕ vLLM 0.32.0 does not load")

@@ -50,7 +50,10 @@ def model(found: Model) -> dict[str, Any]:
         "eos_ids": list(found.eos_ids),
         "rope": {"type": found.rope, "factor": found.rope_factor} if found.rope else None,
         "kv_bytes_per_token": kv_bytes_per_token(found),
-        "quantization": asdict(quantization) | {"description": str(quantization.sentence)} if quantization else None,
+        "quantization": asdict(quantization)
+        | {"description": str(quantization.sentence), "details": str(quantization.description)}
+        if quantization
+        else None,
         "missing": [asdict(gap) for gap in found.missing],
         "can_quantize": found.can_quantize,
         "can_serve": found.can_serve,
@@ -127,7 +130,7 @@ def print_model(found: Model) -> None:
             (say("Architecture"), found.architecture or None),
             (say("Parameters"), figures.count(found.parameters)),
             (say("Size on disk"), figures.bytes_of(found.weight_bytes)),
-            (say("Number type"), found.quantization.sentence if found.quantization else found.dtype or None),
+            (say("Number type"), found.quantization.description if found.quantization else found.dtype or None),
             (say("Layers"), figures.tokens(found.layers)),
             (say("Hidden / intermediate"), f"{figures.tokens(found.hidden)} / {figures.tokens(found.intermediate)}"),
             (say("Heads / KV heads × size"), heads),

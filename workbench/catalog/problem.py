@@ -21,7 +21,7 @@ def already_quantized(described: Sentence) -> Problem:
     return Problem(
         "already_quantized",
         Sentence("Already quantized: {described}.", {"described": described}),
-        Sentence("Choose the original 16-bit model to quantize; this one can be served as it is."),
+        Sentence("Choose the original 16-bit model to quantize."),
         (QUANTIZE,),
     )
 
