@@ -17,7 +17,7 @@ from workbench.events import EngineSample, Event
 
 async def watch(endpoint: Endpoint, on_event: Callable[[Event], None], period_s: float = 1.0) -> None:
     """Report an EngineSample each period until cancelled. A poll without answer is a sample without figures: a gap."""
-    async with endpoint.open(timeout=max(2.0, period_s)) as http:
+    async with endpoint.open(timeout=max(5.0, period_s)) as http:
         while True:
             began_s = time.monotonic()
             try:
