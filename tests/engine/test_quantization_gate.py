@@ -8,7 +8,7 @@ import torch
 from quantization_models import TEXT, quantized, write_model
 from safetensors.torch import load_file, save_file
 
-from workbench import recipe
+from workbench import quant_report, recipe
 from workbench.catalog import folder as catalog
 from workbench.errors import WorkbenchError
 from workbench.events import Checked, Finished, ModuleStarted, Note, QualityMeasured
@@ -184,3 +184,14 @@ def test_the_mark_of_a_failure_is_read_even_if_damaged(source, tmp_path):
     assert not catalog.inspect(tmp_path / "copy").blocking("chat")
     (tmp_path / "copy/lathe-failed.json").write_text("{")
     assert catalog.inspect(tmp_path / "copy").blocking("chat")
+
+
+def test_a_report_that_cannot_be_written_costs_no_result(source, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(quant_report, "write", full)
+    events = quantized(source, tmp_path / "out", "rtn")
+    assert isinstance(events[-1], Finished) and "No space" in events[-2].values["reason"]
+    _, error = events_until_failure(source, tmp_path / "out")
+    assert "earlier result" in str(error)

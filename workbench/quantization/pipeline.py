@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from workbench import quant_report
 from workbench import recipe as recipes
 from workbench.catalog import folder as catalog
 from workbench.errors import WorkbenchError
-from workbench.events import Advanced, Checked, Event, Finished, QualityMeasured, Stage
+from workbench.events import Advanced, Checked, Event, Finished, Note, QualityMeasured, Stage
 from workbench.measure import quality
 from workbench.plan import Conflict, Plan
 from workbench.quantization import gate, place, side_files
@@ -41,7 +42,8 @@ def run(spec: Mapping[str, Any], folder: Path) -> Iterator[Event]:
             told.append(event)
             yield event
     except WorkbenchError as error:
-        quant_report.write(folder, quant_report.content(folder, spec, told, error))
+        with suppress(OSError, WorkbenchError):  # a full disk must not hide the reason itself
+            quant_report.write(folder, quant_report.content(folder, spec, told, error))
         raise
 
 
@@ -81,7 +83,11 @@ def _run(spec: Mapping[str, Any], folder: Path, told: list[Event]) -> Iterator[E
         if wrong:
             raise _failed(result, wrong)
         size = result.publish()
-        quant_report.write(folder, report)
+        try:
+            quant_report.write(folder, report)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            yield Note("The report was not written to {folder}: {reason}.", {"folder": str(folder), "reason": reason})
     finally:
         result.discard()
     yield Finished(str(target), size)
