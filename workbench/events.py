@@ -76,7 +76,8 @@ class ModuleDone:
     weights, values outside the range counted in the end bins. `after` is read back from the packed tensor.
     `levels` are the grid's values of a typical group, ascending. Errors are relative squared errors:
     weight ‖W-Q‖²/‖W‖², output tr(ΔW H ΔWᵀ)/tr(W H Wᵀ); `plain_output_error` is that of plain rounding (RTN) at
-    the same bits, group and symmetry. `sqnr_db` = -10·log10(output_error).
+    the same bits, group and symmetry. `sqnr_db` = -10·log10(output_error). `tokens` of the calibration reached it;
+    few only where a router sends them elsewhere.
     """
 
     name: str
@@ -104,6 +105,7 @@ class ModuleDone:
     scale_high: float | None = None
     damping: float | None = None
     fallback: str = ""
+    tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from quantization_models import TEXT, byte_tokenizer, write_model
 from transformers import AutoModelForCausalLM
 
 from workbench.quantization import awq
+from workbench.quantization.graph import repeated
 
 BF16 = torch.bfloat16
 
@@ -31,10 +32,11 @@ def test_a_folded_model_gives_the_logits_of_its_source(tmp_path, family, setting
         readers = [attention.q_proj, attention.k_proj, attention.v_proj]
         awq.fold_norm(layer.input_layernorm, readers, scale(64), BF16)
         awq.fold_norm(layer.post_attention_layernorm, [mlp.gate_proj, mlp.up_proj], scale(64), BF16)
-        values = scale(attention.v_proj.out_features).view(-1, 1, 32).expand(-1, repeat, 32).reshape(-1)
-        used = awq.fold_rows(attention.v_proj, attention.o_proj, values, repeat, 32, BF16)
+        rows = repeated(attention.v_proj.out_features, repeat, 32)
+        values = scale(attention.v_proj.out_features)[rows]
+        used = awq.fold_rows(attention.v_proj, attention.o_proj, values, rows, BF16)
         assert used.max() > 2 and used.min() < 0.5
-        awq.fold_rows(mlp.up_proj, mlp.down_proj, scale(128), 1, 1, BF16)
+        awq.fold_rows(mlp.up_proj, mlp.down_proj, scale(128), torch.arange(128), BF16)
         for name in ("input_layernorm", "post_attention_layernorm"):
             kept = getattr(layer, name).weight
             assert torch.equal(kept, kept.to(BF16).float())

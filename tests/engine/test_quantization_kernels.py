@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from workbench.quantization import awq, gptq, grid, packing
+from workbench.quantization.graph import repeated
 from workbench.quantization.moments import Moments, output_error
 from workbench.quantization.rounding import nearest, rounded
 from workbench.recipe import Choice
@@ -176,9 +177,10 @@ def test_folding_values_under_grouped_query_attention_is_exact(bias):
     before = output()
     loud = torch.randn(400, kv * repeat * head) * torch.linspace(0.1, 9, kv * repeat * head)
     choice = Choice(method="awq", group_size=-1, symmetric=False)
-    scale = awq.search_scale([o.weight], loud.T @ loud / 400, choice, BF16, repeat, head)
+    rows = repeated(kv * head, repeat, head)
+    scale = awq.search_scale([o.weight], loud.T @ loud / 400, choice, BF16, rows)
     assert torch.allclose(scale.view(kv, repeat, head)[:, 0], scale.view(kv, repeat, head)[:, 2])
-    used = awq.fold_rows(v, o, scale**8, repeat, head, BF16)
+    used = awq.fold_rows(v, o, scale**8, rows, BF16)
     assert used.max() / used.min() > 1.5
     assert torch.allclose(output(), before, atol=1e-5)
     if bias:

@@ -122,8 +122,10 @@ def test_linears_of_an_unknown_architecture(tmp_path):
     ("extra", "usual"),
     [
         ("model.layers.1.self_attn.q_norm", True),
-        ("model.layers.1.pre_feedforward_layernorm", False),
-        ("model.layers.1.mlp.experts.0.up_proj", False),
+        ("model.layers.1.pre_feedforward_layernorm", True),
+        ("model.layers.1.mlp.experts.0.up_proj", True),
+        ("model.layers.1.mlp.experts.gate_up", False),
+        ("model.layers.1.mamba.in_proj", False),
         ("vision_tower.layers.1.mlp.fc1", True),
     ],
 )

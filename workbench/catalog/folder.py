@@ -97,6 +97,8 @@ def _build(folder: Path, config: dict, text: dict, stored: weights.Weights, note
     depth = whole(text, "num_hidden_layers", "n_layer", "n_layers", "num_layers")
     if depth is None and layers:
         depth = max(linear.block for linear in layers) + 1
+    # DeepSeek keeps a layer for speculation behind the last one; the model's own code does not run it.
+    layers = tuple(linear for linear in layers if linear.block < (depth or 0))
     names = {tensor.name for tensor in stored.tensors}
     tied = bool(text.get("tie_word_embeddings", config.get("tie_word_embeddings", "lm_head.weight" not in names)))
     scaled = rope.read(text, whole(text, "max_position_embeddings", "n_positions", "max_sequence_length", "seq_length"))
@@ -107,8 +109,8 @@ def _build(folder: Path, config: dict, text: dict, stored: weights.Weights, note
         notes.append(problem.already_quantized(packed.sentence))
     elif not layers and stored.tensors:
         notes.append(problem.no_linears())
-    elif not stored.problems and not linears.usual(stored.tensors):
-        notes.append(problem.unusual_blocks(first_text(config.get("architectures")) or "?"))
+    elif not stored.problems and (strange := linears.strange(stored.tensors)):
+        notes.append(problem.unusual_blocks(first_text(config.get("architectures")) or "?", strange))
     if not ends.template:
         notes.append(problem.no_template())
     embedding = shapes.get("embed_tokens", ())

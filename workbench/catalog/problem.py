@@ -1,5 +1,6 @@
 """Something about a model folder that the user should know, and which actions it rules out."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from workbench.words import Sentence
@@ -35,11 +36,20 @@ def no_linears() -> Problem:
     )  # fmt: skip
 
 
-def unusual_blocks(architecture: str) -> Problem:
+def unusual_blocks(architecture: str, tensors: Sequence[str]) -> Problem:
+    values = {"architecture": architecture, "count": len(tensors), "name": tensors[0]}
     return Problem(
         "unusual_blocks",
-        Sentence("Lathe does not know how to quantize the blocks of {architecture}.", {"architecture": architecture}),
-        Sentence("Choose a model built like Llama, Mistral, Qwen2 or Qwen3."),
+        Sentence(
+            "Lathe does not know how to quantize the blocks of {architecture}: it does not understand {name}.", values
+        )
+        if len(tensors) == 1
+        else Sentence(
+            "Lathe does not know how to quantize the blocks of {architecture}: it does not understand {count} of "
+            "their tensors, such as {name}.",
+            values,
+        ),
+        Sentence("Choose a model whose blocks hold attention, MLP or experts, and norms only."),
         (QUANTIZE,),
     )
 

@@ -17,22 +17,23 @@ LIMIT = 1e3  # no channel is scaled by more, in either direction
 
 
 def search_scale(
-    weights: Sequence[Tensor], H: Tensor, choice: Choice, stored: torch.dtype, repeat: int = 1, head: int = 1
+    weights: Sequence[Tensor], H: Tensor, choice: Choice, stored: torch.dtype, alike: Tensor | None = None
 ) -> Tensor:
     """The scale s of the inputs that the linear layers share: float32 [in], exponent 0 (all ones) included.
 
-    weights: float32 [out, in] each; H: [in, in]. s = diag(H)^(α/2). Where grouped-query attention repeats each value
-    head `repeat` times, channels of `head` size that come from the same value head get one scale.
+    weights: float32 [out, in] each; H: [in, in]. s = diag(H)^(α/2); without scale search α is 1/2. Inputs that have
+    the same number in `alike` [in] get one scale, as those from one value head under grouped-query attention.
     """
     loud = torch.diagonal(H).clone()
-    if repeat > 1:
-        loud = loud.view(-1, repeat, head).mean(1, keepdim=True).expand(-1, repeat, head).reshape(-1)
+    if alike is not None:
+        sums = torch.zeros(int(alike.max()) + 1, device=H.device).index_add_(0, alike, loud)
+        loud = (sums / torch.bincount(alike).clamp(min=1))[alike]
     alive = loud > 0
     if not alive.any():
         return torch.ones_like(loud)
     loud = torch.where(alive, loud, loud[alive].min()).clamp(min=1e-8 * loud.max().item())
     best, best_error = torch.ones_like(loud), float("inf")
-    for step in range(STEPS):
+    for step in range(STEPS) if choice.scale else (STEPS // 2,):
         scale = loud ** (0.5 * step / STEPS)
         scale = (scale / scale.log().mean().exp()).clamp(1 / LIMIT, LIMIT)
         error = 0.0
@@ -45,41 +46,47 @@ def search_scale(
     return best
 
 
-def fold_norm(norm: nn.Module, linears: Sequence[nn.Linear], scale: Tensor, stored: torch.dtype) -> Tensor:
+def fold_norm(
+    norm: nn.Module, linears: Sequence[nn.Linear], scale: Tensor, stored: torch.dtype, offset: float = 0.0
+) -> Tensor:
     """Divide the norm by `scale` and multiply the input columns of all its readers; returns the scale that was used.
 
     The norm is stored in 16 bit, so the columns take exactly the ratio that the stored norm leaves: the fold is
-    exact. A channel whose norm would leave the stored dtype's range stays as it is.
+    exact. `offset` is what the norm adds to its weight (1 in Gemma). A channel whose norm would leave the stored
+    dtype's range stays as it is.
     """
-    used, kept = _exact(norm.weight, scale, stored)
+    used, kept = _exact(norm.weight, scale, stored, offset)
     norm.weight.copy_(kept)
     for linear in linears:
         linear.weight.mul_(used)
     return used
 
 
-def fold_rows(
-    source: nn.Linear, reader: nn.Linear, scale: Tensor, repeat: int, head: int, stored: torch.dtype
-) -> Tensor:
+def fold_rows(source: nn.Linear, reader: nn.Linear, scale: Tensor, rows: Tensor, stored: torch.dtype) -> Tensor:
     """Divide the rows of `source` (v, up) by `scale` and multiply the columns of `reader` (o, down) that they feed.
 
-    `scale` is per input of `reader`, [in]; each run of `head` channels is repeated `repeat` times in it, as heads
-    are under grouped-query attention. Returns the scale that was used, per input of `reader`.
+    `scale` is per input of `reader`, [in], and `rows` [in] names the row of `source` that each input follows; inputs
+    of one row have one scale. Returns the scale that was used, per input of `reader`.
     """
-    rows = scale.view(-1, repeat, head)[:, 0].reshape(-1)
+    whole = torch.ones(source.out_features, device=scale.device)
+    whole[rows] = scale
     if source.bias is not None:
-        rows, kept = _exact(source.bias, rows, stored)
+        whole, kept = _exact(source.bias, whole, stored)
         source.bias.copy_(kept)
-    source.weight.div_(rows[:, None])
-    used = rows.view(-1, 1, head).expand(-1, repeat, head).reshape(-1)
+    source.weight.div_(whole[:, None])
+    used = whole[rows]
     reader.weight.mul_(used)
     return used
 
 
-def _exact(vector: Tensor, scale: Tensor, stored: torch.dtype) -> tuple[Tensor, Tensor]:
-    """The scale near `scale` by which the stored vector is divided exactly, and that stored vector."""
-    kept = (vector / scale).to(stored).to(torch.float32)
-    sound = (kept.abs() >= torch.finfo(stored).tiny) & torch.isfinite(kept)
-    ratio = torch.where(sound, vector / torch.where(sound, kept, 1.0), 1.0)
+def _exact(vector: Tensor, scale: Tensor, stored: torch.dtype, offset: float = 0.0) -> tuple[Tensor, Tensor]:
+    """The scale near `scale` by which the stored vector is divided exactly, and that stored vector.
+
+    What counts is vector + offset.
+    """
+    kept = ((vector + offset) / scale - offset).to(stored).to(torch.float32)
+    acts = kept + offset
+    sound = (acts.abs() >= torch.finfo(stored).tiny) & torch.isfinite(kept)
+    ratio = torch.where(sound, (vector + offset) / torch.where(sound, acts, 1.0), 1.0)
     # A zero stays zero under any scale; what would leave the stored dtype's range is not scaled.
-    return torch.where(vector == 0, scale, ratio), torch.where(sound, kept, vector)
+    return torch.where(vector + offset == 0, scale, ratio), torch.where(sound, kept, vector)

@@ -1,7 +1,7 @@
 """A model's blocks, found by structure and loaded one at a time."""
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
@@ -11,8 +11,12 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from workbench.errors import WorkbenchError
-from workbench.quantization import packing
+from workbench.quantization import packing, refusals
+from workbench.quantization.experts import fused, opened, same
+from workbench.quantization.names import block_lists, in_code
+from workbench.quantization.shell import Shell
 from workbench.quantization.weights import Weights
+from workbench.words import Sentence
 
 LINEARS = {f"self_attn.{part}_proj" for part in "qkvo"} | {f"mlp.{part}_proj" for part in ("gate", "up", "down")}
 PARTS = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
@@ -33,28 +37,33 @@ class Skeleton:
         self.weights = Weights(folder)
         self.device = device
         try:
-            self.config = AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+            found = AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+            # Of a model that also sees or hears only the part that reads and writes text is built.
+            self.config = found.get_text_config()
+            # PyTorch's own attention knows no bent scores, as Gemma 2 has them.
+            attention = "eager" if getattr(self.config, "attn_logit_softcapping", None) else "sdpa"
             with torch.device("meta"):
                 self.model = AutoModelForCausalLM.from_config(
-                    self.config, attn_implementation="sdpa", dtype=torch.float32, trust_remote_code=False
+                    self.config, attn_implementation=attention, dtype=torch.float32, trust_remote_code=False
                 )
-        except (OSError, ValueError, KeyError, AttributeError) as error:
+            self.model.eval()
+            self.body = self.model.get_decoder() if hasattr(self.model, "get_decoder") else self.model.base_model
+            self.layers: nn.ModuleList = getattr(self.body, "layers", nn.ModuleList())
+            self._check_shape()
+            self._shell = Shell(self.config, self.layers, attention, device)
+        except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
             raise WorkbenchError(
                 "The model in {folder} cannot be built: {reason}.", "Check its config.json.",
-                folder=str(folder), reason=str(error).splitlines()[0].rstrip("."),
+                folder=str(folder), reason=(str(error).splitlines() or [type(error).__name__])[0].rstrip("."),
             ) from error  # fmt: skip
-        self.model.eval()
-        self.body = self.model.get_decoder() if hasattr(self.model, "get_decoder") else self.model.base_model
-        self.layers: nn.ModuleList = getattr(self.body, "layers", nn.ModuleList())
-        self._check_shape()
-        names = {module: name for name, module in self.model.named_modules()}
-        self.prefix = names[self.layers] + "."
-        self.embedding = names[self.model.get_input_embeddings()] + ".weight"
-        self.final_norm = names[self.body.norm] + "."
-        self.head = names[self.model.get_output_embeddings()] + ".weight"
-        with torch.device(device):
-            self._rotary = type(self.body.rotary_emb)(config=self.config)
-        self._positions: dict[int, tuple[Tensor, Tensor]] = {}
+        self.usual = self._is_usual()
+        self._name_parts()
+        self.logits: Callable[[Tensor], Tensor] = self._shell.ending() or self._refuse_ending()
+        self._entry = self._shell.entry()
+        if self._entry is None:
+            self.refuse(refusals.ENTRY)
+        self.moved = 0.0  # how far the 16-bit store of norms moved AWQ scales, as a share
+        self.told: set[str] = set()  # what is said once, not for each block
 
     def __len__(self) -> int:
         return len(self.layers)
@@ -63,33 +72,51 @@ class Skeleton:
         """The full name of a block or of a module in it."""
         return f"{self.prefix}{index}{'.' if part else ''}{part}"
 
-    @property
-    def linears(self) -> set[str]:
-        """The full names of the linear layers of all blocks."""
-        return {self.name(index, name) for index in range(len(self)) for name in LINEARS}
+    def path(self, name: str, block: nn.Module) -> str:
+        """Where in `block` the layer lies that the checkpoint calls `name`."""
+        relative = name.removeprefix(self.prefix).partition(".")[2]
+        return relative if _has(block, relative) else in_code(relative)
+
+    def require(self, names: Iterable[str]) -> None:
+        """Refuse unless each of these layers, by its name on disk, is a linear layer of the model's own code."""
+        blocks: dict[int, nn.Module] = {}
+        for name in names:
+            index = int(name.removeprefix(self.prefix).partition(".")[0])
+            if index not in blocks:
+                blocks = {index: opened(copy.deepcopy(self.layers[index]))}
+            path = self.path(name, blocks[index])
+            if not _has(blocks[index], path) or not isinstance(blocks[index].get_submodule(path), nn.Linear):
+                self.refuse(refusals.NOT_A_LINEAR, name=name)
 
     def outside(self, tied: bool) -> list[str]:
         """The tensors that belong to no block; a tied head is the embedding and is not stored twice."""
-        return [name for name in self.weights if not name.startswith(self.prefix) and not (tied and name == self.head)]
+        blocks = tuple(f"{self.name(index)}." for index in range(len(self)))
+        inside = {name for name in self.weights if name.startswith(self.prefix) and name.startswith(blocks)}
+        return [name for name in self.weights if name not in inside and not (tied and name == self.head)]
 
     def load(self, index: int) -> nn.Module:
-        """One block with its weights in float32; packed ones are unpacked."""
+        """One block with its weights in float32; packed ones are unpacked, and experts stand singly."""
         tensors = packing.unpack_block(self.weights.below(self.name(index) + "."))
-        block = copy.deepcopy(self.layers[index])
-        wanted = {name for name, _ in block.named_parameters()}
+        block = opened(copy.deepcopy(self.layers[index]))
+        wanted = block.state_dict().keys()
+        tensors = {name if name in wanted else in_code(name): tensor for name, tensor in tensors.items()}
         if missing := wanted - tensors.keys():
             raise WorkbenchError(
                 "The tensor {name} is not in {folder}.", "The model is incomplete: fetch it again.",
                 name=self.name(index, min(missing)), folder=str(self.weights.folder),
             )  # fmt: skip
+        if unknown := {name for name in tensors.keys() - wanted if not name.endswith("inv_freq")}:
+            self.refuse(refusals.UNKNOWN_TENSOR, name=self.name(index, min(unknown)))
         state = {name: tensors[name].to(self.device, torch.float32) for name in wanted}
         block.load_state_dict(state, strict=False, assign=True)
+        block.position = index
         return block.requires_grad_(False).eval()
 
     def embed(self, batches: Iterable[Tensor]) -> list[Tensor]:
-        """int64 [batch, length] -> float32 [batch, length, hidden], on the CPU."""
-        table = self.weights.read(self.embedding)
-        return [table[batch].to(torch.float32) for batch in batches]
+        """int64 [batch, length] -> float32 [batch, length, hidden] as it enters the first block, on the CPU."""
+        table, factor = self.weights.read(self.embedding), self._entry.cpu()
+        rows = [table[batch].to(torch.float32) for batch in batches]
+        return rows if bool((factor == 1).all()) else [row * factor for row in rows]
 
     def last(self) -> tuple[nn.Module, Tensor]:
         """The final norm and the head's matrix [vocab, hidden] in float32."""
@@ -101,32 +128,11 @@ class Skeleton:
         head = self.head if self.head in self.weights else self.embedding
         return norm.requires_grad_(False), self.weights.read(head).to(self.device, torch.float32)
 
-    def positions(self, length: int) -> tuple[Tensor, Tensor]:
-        """cos and sin of the model's own rotary embedding for a sequence from its start."""
-        if length not in self._positions:
-            ids = torch.arange(length, device=self.device)[None]
-            self._positions[length] = self._rotary(torch.zeros(1, device=self.device), ids)
-        return self._positions[length]
-
-    def mask(self, block: nn.Module, length: int) -> Tensor | None:
-        """None where plain causal attention is meant; the sliding window as a mask where it is shorter."""
-        window = getattr(block.self_attn, "sliding_window", None) or (
-            getattr(self.config, "sliding_window", None) if self.config.model_type == "mistral" else None
-        )
-        if not window or window >= length:
-            return None
-        at = torch.arange(length, device=self.device)
-        return ((at[:, None] >= at) & (at[:, None] - at < window))[None, None]
-
     def attend(self, block: nn.Module, normed: Tensor) -> Tensor:
         """What enters o_proj: [batch, length, heads · head_dim]."""
-        length = normed.shape[1]
+        args, kwargs = self._shell.arguments(block.position, normed.shape[1])
         with _bypassed(block.self_attn, "o_proj"):
-            return block.self_attn(
-                hidden_states=normed,
-                position_embeddings=self.positions(length),
-                attention_mask=self.mask(block, length),
-            )[0]
+            return block.self_attn(normed, *args, **kwargs)[0]
 
     def activate(self, block: nn.Module, normed: Tensor) -> Tensor:
         """What enters down_proj: [batch, length, intermediate]."""
@@ -134,50 +140,100 @@ class Skeleton:
             return block.mlp(normed)
 
     def forward(self, block: nn.Module, inputs: Tensor) -> Tensor:
-        """The whole block by its parts, as the quantization walks it."""
+        """The whole block: by its parts where the quantization walks those, else as the model's own code runs it."""
+        if not self.usual:
+            return self.run(block, inputs)
         middle = inputs + block.self_attn.o_proj(self.attend(block, block.input_layernorm(inputs)))
         return middle + block.mlp.down_proj(self.activate(block, block.post_attention_layernorm(middle)))
 
+    def run(self, block: nn.Module, inputs: Tensor) -> Tensor:
+        """The block called as the model calls it."""
+        args, kwargs = self._shell.arguments(block.position, inputs.shape[1])
+        left = block(inputs, *args, **kwargs)
+        return left[0] if isinstance(left, tuple) else left
+
+    @torch.no_grad()
     def prove(self) -> None:
-        """Refuse a model whose first block does something else between its parts than is understood here."""
-        block = self.load(0)
+        """Look at what is done between the parts that are understood; a block that is not Llama's is only run whole.
+
+        Refuses experts that do something else than is understood here.
+        """
+        self.usual = self.usual and self._proved(self.load(0))
+        for index, layer in enumerate(self.layers):
+            for path, module in fused(layer).items():
+                expert = self.load(index).get_submodule(path)[0]
+                if not same(copy.deepcopy(module), expert):
+                    self.refuse(refusals.EXPERTS)
+                return
+
+    def _proved(self, block: nn.Module) -> bool:
         inputs = self.embed([torch.arange(16)[None] % self.config.vocab_size])[0].to(self.device)
-        length = inputs.shape[1]
-        right = block(inputs, position_embeddings=self.positions(length), attention_mask=self.mask(block, length))
-        right = right[0] if isinstance(right, tuple) else right
         normed = block.input_layernorm(inputs)
         once = self.attend(block, normed), self.activate(block, normed), normed
-        same = _near(self.forward(block, inputs), right)
+        if not _near(self.forward(block, inputs), self.run(block, inputs)):
+            return False
         for module in (block.self_attn.v_proj, block.mlp.up_proj, block.input_layernorm):
             for parameter in module.parameters():
                 parameter.mul_(2)
         # AWQ moves scales between these and what reads them, so their outputs must follow their weights.
         twice = self.attend(block, normed), self.activate(block, normed), block.input_layernorm(inputs)
-        if not same or not all(_near(two, 2 * one) for one, two in zip(once, twice, strict=True)):
-            self.refuse()
+        return all(_near(two, 2 * one) for one, two in zip(once, twice, strict=True))
 
-    def _check_shape(self) -> None:
-        understood = bool(self.layers) and hasattr(self.body, "rotary_emb") and hasattr(self.body, "norm")
+    def _is_usual(self) -> bool:
+        """Whether all blocks have Llama's parts and no others."""
         for layer in self.layers:
             linears = {name for name, module in layer.named_modules() if isinstance(module, nn.Linear)}
-            understood &= {name for name, _ in layer.named_children()} == PARTS
-            understood &= linears == LINEARS
-            understood = understood and all(
-                [name for name, _ in norm.named_parameters()] == ["weight"]
-                for norm in (layer.input_layernorm, layer.post_attention_layernorm)
-            )
-            if not understood:
-                break
-        if not understood:
-            self.refuse()
+            norms = [getattr(layer, name, None) for name in ("input_layernorm", "post_attention_layernorm")]
+            if {name for name, _ in layer.named_children()} != PARTS or linears != LINEARS:
+                return False
+            if any([name for name, _ in norm.named_parameters()] != ["weight"] for norm in norms):
+                return False
+        return True
 
-    def refuse(self) -> NoReturn:
-        """Say that this model is built in another way."""
+    def _check_shape(self) -> None:
+        if not self.layers:
+            self.refuse(refusals.NO_BLOCKS)
+        if not hasattr(self.body, "norm"):
+            self.refuse(refusals.NO_NORM)
+        for layer in self.layers:
+            block = opened(copy.deepcopy(layer)) if fused(layer) else layer
+            for name, parameter in block.named_parameters():
+                if parameter.dim() > 2:
+                    self.refuse(refusals.WIDE_TENSOR, name=name, dimensions=parameter.dim())
+            if fused(layer):
+                break  # opening experts takes time, and all such blocks come from the same code
+
+    def _name_parts(self) -> None:
+        """The names on disk of what is read one by one; a model with a picture part has them one level down."""
+        names = {module: name for name, module in self.model.named_modules()}
+        own = names[self.layers] + "."
+        lists = block_lists(self.weights)
+        if own not in lists and len(lists) != 1:
+            self.refuse(refusals.BLOCK_LISTS, found=", ".join(lists) or "–", wanted=own)
+        self.prefix = own if own in lists else lists[0]
+        above, below = own.removesuffix("layers."), self.prefix.removesuffix("layers.")
+        self.embedding = below + names[self.model.get_input_embeddings()].removeprefix(above) + ".weight"
+        self.final_norm = below + names[self.body.norm].removeprefix(above) + "."
+        head = names[self.model.get_output_embeddings()] + ".weight"
+        self.head = next((name for name in (head, f"language_model.{head}") if name in self.weights), head)
+
+    def _refuse_ending(self) -> NoReturn:
+        self.refuse(refusals.ENDING)
+
+    def refuse(self, what: Sentence, **values: Any) -> NoReturn:
+        """Say what about this model was not understood."""
         raise WorkbenchError(
-            "The blocks of {architecture} are built in a way that Lathe cannot quantize.",
-            "Models built like Llama, Mistral, Qwen2 and Qwen3 can be quantized.",
-            architecture=(self.config.architectures or [self.config.model_type])[0],
-        )
+            what.template, "Choose a model of another family, or serve this one as it is.",
+            architecture=(self.config.architectures or [self.config.model_type])[0], **values,
+        )  # fmt: skip
+
+
+def _has(block: nn.Module, path: str) -> bool:
+    try:
+        block.get_submodule(path)
+    except AttributeError:
+        return False
+    return True
 
 
 def _near(ours: Tensor, right: Tensor) -> bool:

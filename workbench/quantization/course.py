@@ -15,7 +15,7 @@ from workbench.quantization.blocks import Skeleton
 from workbench.quantization.calibration import Sequences
 from workbench.quantization.checkpoint import Checkpoint
 from workbench.quantization.kept_blocks import KeptBlocks
-from workbench.quantization.layered import BlockTurn
+from workbench.quantization.turns import turn_of
 from workbench.recipe import Recipe
 
 FEW_TOKENS = 16_000
@@ -78,7 +78,7 @@ class Course:
                 yield Stage("Quantizing", self._left(index))  # the pace and what is left are others now
                 done = 0
             told: list[Event] = []
-            turn = BlockTurn(
+            turn = turn_of(
                 self._skeleton, index, by_block(self.plan).get(index, {}), self._hidden, self._stored
             )  # fmt: skip
             for event in turn.run():
@@ -131,10 +131,10 @@ class Course:
 
 
 def by_block(plan: Plan) -> dict[int, dict[str, Planned]]:
-    """The linears to quantize, by block and role."""
+    """The linears to quantize, by block and name."""
     blocks: dict[int, dict[str, Planned]] = {}
     for planned in plan.quantized:
-        blocks.setdefault(planned.linear.block, {})[planned.linear.role] = planned
+        blocks.setdefault(planned.linear.block, {})[planned.linear.name] = planned
     return blocks
 
 

@@ -59,8 +59,7 @@ def _run(spec: Mapping[str, Any], folder: Path, told: list[Event]) -> Iterator[E
     place.check_name(target, bool(spec.get("replace")))
     place.check_space(target, plan.predicted_bytes + SIDE_BYTES)
     skeleton = Skeleton(source, device_of(spec))
-    if not skeleton.linears.issuperset(planned.linear.name for planned in plan.quantized):
-        skeleton.refuse()
+    skeleton.require(planned.linear.name for planned in plan.quantized)
     result = Checkpoint(source, target, plan)
     try:
         result.open()

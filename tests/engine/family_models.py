@@ -1,0 +1,31 @@
+"""Tiny random models of many families, for quantization by structure."""
+
+from pathlib import Path
+
+import torch
+from quantization_models import write_model
+
+MOE = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
+DEEPSEEK = {
+    "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "n_group": 1, "topk_group": 1,
+    "n_shared_experts": 1, "first_k_dense_replace": 1, "kv_lora_rank": 32, "q_lora_rank": 64, "qk_rope_head_dim": 32,
+    "qk_nope_head_dim": 32, "v_head_dim": 32, "num_key_value_heads": 4, "head_dim": 32,
+}  # fmt: skip
+GEMMA = {"query_pre_attn_scalar": 32, "sliding_window": 16}
+SETTINGS = {
+    "phi3": {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 1.0}},
+    "gemma": {"hidden_activation": "gelu_pytorch_tanh"},
+    "gemma2": GEMMA,
+    "gemma3_text": GEMMA | {"layer_types": ["sliding_attention", "full_attention"]},
+    "glm4": {"attention_bias": True},
+    "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},
+    "qwen2_moe": MOE | {"shared_expert_intermediate_size": 64},
+    "qwen3_moe": MOE,
+    "deepseek_v2": DEEPSEEK,
+    "deepseek_v3": DEEPSEEK,
+}
+
+
+def write_family(folder: Path, family: str, dtype: torch.dtype = torch.bfloat16, change=None, **settings) -> Path:
+    """F-TINY in the words of another family."""
+    return write_model(folder, family, dtype, change, **SETTINGS[family] | settings)
