@@ -94,7 +94,9 @@ def capacities(folder: Path, context: int | None, kv_gib: float | None) -> list[
     budget = None if kv_gib is None else int(kv_gib * GIB)
     rows = []
     for device in devices():
-        for width in (4, 2) if device.kind == "cpu" else (2,):  # on a CPU vLLM is run in float32 unless told otherwise
+        # On a CPU vLLM is run in float32 unless told otherwise, or unless the format of the weights rules it out.
+        halved = found.quantization is not None and found.quantization.half_only
+        for width in (4, 2) if device.kind == "cpu" and not halved else (2,):
             for precision in fit.precisions(found):
                 made = capacity(found, device, precision, context, kv_budget=budget, value_bytes=width)
                 rows.append(
