@@ -217,6 +217,7 @@ def test_an_older_tools_own_file(tmp_path, name, content, method, bits):
         (GPTQ, CPU, ""),
         (GPTQ | {"bits": 8}, GPU, ""),
         (GPTQ | {"bits": 8}, CPU, "GPTQ weights of 4 bits only"),
+        (GPTQ | {"bits": 8}, replace(CPU, amx=True), "GPTQ weights of 4 bits only"),
         (GPTQ | {"bits": 3}, GPU, "4 or 8 bits; these have 3"),
         (GPTQ | {"sym": False}, GPU, "zero points"),
         (GPTQ | {"group_size": 16}, GPU, "these have 16"),

@@ -42,12 +42,12 @@ def refusal(stored: Quantized, facts: EngineFacts) -> Refusal | None:
     """Why these weights cannot be served; None where nothing is known against it."""
     name, values = METHODS.get(stored.method, stored.method), {"version": facts.version}
     if stored.method == "gguf":
-        return _no(
+        return Refusal(
             Sentence("Lathe does not serve GGUF files: vLLM has no kernels of its own for them."),
             Sentence("Choose the safetensors repository of the same model."),
         )
     if not stored.source:
-        return _no(
+        return Refusal(
             Sentence("The weights look like {method}, but no file says how they are quantized.", {"method": name}),
             Sentence("Copy config.json or quantize_config.json from where the model came from."),
         )
@@ -67,50 +67,51 @@ def _unknown(method: str, name: str, facts: EngineFacts) -> Refusal:
     told = Sentence("vLLM {version} does not load weights quantized with {method}.", values)
     if plugin := PLUGINS.get(method):
         command = f"{facts.python} -m pip install {plugin}"
-        return _no(told, Sentence("Install vLLM's plugin for it: {command}", {"command": command}))
-    return _no(told, Sentence("Quantize the original model here."))
+        return Refusal(told, Sentence("Install vLLM's plugin for it: {command}", {"command": command}))
+    return Refusal(told, Sentence("Quantize the original model here."))
 
 
 def _scheme(stored: Quantized, scheme: Scheme, facts: EngineFacts) -> Refusal | None:
     values = {"bits": scheme.bits, "size": scheme.group_size}
     again = Sentence("Quantize the original model here.")
     if scheme.order:
-        return _no(
+        return Refusal(
             Sentence("vLLM {version} no longer loads weights in activation order with groups (desc_act)."), again
         )
     if stored.method == "awq" and scheme.bits not in (4, None):
-        return _no(Sentence("vLLM {version} loads AWQ weights of 4 bits only; these have {bits}.", values), again)
+        return Refusal(Sentence("vLLM {version} loads AWQ weights of 4 bits only; these have {bits}.", values), again)
     if stored.method == "gptq":
         if scheme.bits not in (4, 8, None):
-            return _no(Sentence("vLLM {version} loads GPTQ weights of 4 or 8 bits; these have {bits}.", values), again)
+            return Refusal(
+                Sentence("vLLM {version} loads GPTQ weights of 4 or 8 bits; these have {bits}.", values), again
+            )
         if scheme.symmetric is False:
-            return _no(Sentence("vLLM {version} loads symmetric GPTQ weights only; these have zero points."), again)
+            return Refusal(Sentence("vLLM {version} loads symmetric GPTQ weights only; these have zero points."), again)
         if scheme.group_size not in (*GROUPS, None):
-            return _no(
+            return Refusal(
                 Sentence("vLLM {version} loads GPTQ groups of 32, 64, 128 or whole rows; these have {size}.", values),
                 again,
             )
-    return _on_cpu(stored, scheme, values) if facts.cpu and not (facts.amx and scheme.bits == 8) else None
+    return _on_cpu(stored, scheme, facts, values) if facts.cpu else None
 
 
-def _on_cpu(stored: Quantized, scheme: Scheme, values: dict[str, Any]) -> Refusal | None:
+def _on_cpu(stored: Quantized, scheme: Scheme, facts: EngineFacts, values: dict[str, Any]) -> Refusal | None:
     """What has kernels on GPUs only. Our own kernel adds 8 bits to compressed-tensors, not to the other formats."""
     again = Sentence("Serve it on a GPU, or quantize the original model here.")
-    if scheme.number == FLOAT and stored.method != "bitsandbytes":
-        return _no(Sentence("This processor cannot compute with {bits}-bit floats in vLLM {version}.", values), again)
+    tiles = facts.amx and scheme.bits == 8  # the only products with floats that vLLM has for a CPU
+    if scheme.number == FLOAT and stored.method != "bitsandbytes" and not tiles:
+        return Refusal(
+            Sentence("This processor cannot compute with {bits}-bit floats in vLLM {version}.", values), again
+        )
     if scheme.number == INT and not scheme.activations:
         if stored.method == "gptq" and scheme.bits == 8:
-            return _no(Sentence("On a processor vLLM {version} loads GPTQ weights of 4 bits only."), again)
+            return Refusal(Sentence("On a CPU vLLM {version} loads GPTQ weights of 4 bits only."), again)
         if stored.method == "compressed-tensors" and scheme.bits not in (4, 8, None):
-            return _no(
-                Sentence("On a processor vLLM {version} loads weights of 4 or 8 bits; these have {bits}.", values),
+            return Refusal(
+                Sentence("On a CPU vLLM {version} loads weights of 4 or 8 bits; these have {bits}.", values),
                 again,
             )
     return None
-
-
-def _no(sentence: Sentence, hint: Sentence) -> Refusal:
-    return Refusal(sentence, hint)
 
 
 def _version(text: str) -> tuple[int, ...]:
