@@ -123,6 +123,85 @@ class Histogram:
 
 
 @dataclass(frozen=True, slots=True)
+class MomentsKept:
+    """The calibration statistics of one block are on disk; `estimated` names the layers of which only the blocks on
+    the diagonal are kept, for want of space."""
+
+    block: int
+    tokens: int
+    estimated: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """What a choice would do to one linear layer; the answer to request `id`, by which later answers are known.
+
+    Fields as in `ModuleDone`. The errors are measured on `rows` of the layer's outputs, evenly spread; an answer
+    that is not `final` is followed by one on all of them. `compensated` is False while GPTQ's rounding stands in as
+    plain rounding on the same grid. `output_error` is None where no calibration statistics are kept; `estimated`
+    where those are the diagonal's blocks alone. `bytes` is the stored size of the layer, `plain_output_error` plain
+    rounding's at the same bits, group and symmetry.
+    """
+
+    id: int
+    module: str
+    method: str
+    bits: int
+    group_size: int
+    symmetric: bool
+    shape: tuple[int, int]
+    bytes: int
+    low: float
+    high: float
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    levels: tuple[float, ...]
+    not_finite: int
+    weight_error: float
+    output_error: float | None
+    plain_output_error: float | None
+    kurtosis: float
+    outliers: float
+    clipped: float
+    rows: int
+    final: bool
+    compensated: bool
+    estimated: bool
+    seconds: float
+    scale_low: float | None = None
+    scale_high: float | None = None
+    damping: float | None = None
+    fallback: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIfRefused:
+    """Request `id` cannot be answered; templates with one set of values."""
+
+    id: int
+    module: str
+    message: str
+    hint: str = ""
+    values: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SensitivityMeasured:
+    """What plain rounding of one linear layer alone would cost, by "bits/group size" such as "4/64".
+
+    `damage` is the predicted KL divergence in nats per token, `output_errors` the relative output error. The recipe's
+    own group size is `group_size`.
+    """
+
+    name: str
+    block: int
+    group_size: int
+    symmetric: bool
+    damage: dict[str, float]
+    output_errors: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
 class QualityMeasured:
     """One candidate against the original on the same held tokens; KL in nats per token."""
 
@@ -271,6 +350,10 @@ Event = (
     | ModuleStarted
     | ModuleDone
     | Histogram
+    | MomentsKept
+    | WhatIf
+    | WhatIfRefused
+    | SensitivityMeasured
     | QualityMeasured
     | Checked
     | Amended

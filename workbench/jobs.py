@@ -28,6 +28,9 @@ KINDS = {
     "histogram": "workbench.quantization.look:run",
     "export": "workbench.quantization.export:run",
     "starter": "workbench.catalog.starter:run",
+    "statistics": "workbench.quantization.statistics:run",
+    "whatif": "workbench.quantization.resident:run",
+    "sensitivity": "workbench.quantization.sensitivity:run",
 }
 
 # The worker must be gone within 2 s of a cancel; this is what it gets to clean up.

@@ -1,0 +1,235 @@
+"""Bits for every layer under a target: the least predicted damage for so many bits on average, or for so many bytes."""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from workbench import plan as plans
+from workbench import reach, sizes
+from workbench.catalog.linears import Linear
+from workbench.catalog.model import Model
+from workbench.errors import WorkbenchError
+from workbench.events import SensitivityMeasured
+from workbench.plan import Plan
+from workbench.recipe import KEEP, Choice, Recipe, with_rules
+from workbench.sizes import Planned
+
+SERVED = (4, 8, 16)  # bits that vLLM has kernels for; 16 keeps the layer as it is
+STATES = 1500  # partial mixes that are followed at once; below that the answer is exact
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What one choice costs a set of layers that must be alike: stored bytes, predicted KL in nats per token."""
+
+    choice: Choice
+    bytes: int
+    damage: float
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Layers that vLLM loads as one, and what they may become. `base` is the recipe's own choice among the offers."""
+
+    block: int
+    names: tuple[str, ...]
+    offers: tuple[Offer, ...]
+    base: int
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A recipe with a rule for every layer that leaves the base recipe, and what it comes to.
+
+    `bits` is the average over all linear layers, kept ones with their 16; `damage` and `base_damage` are the sums of
+    predicted KL of plain rounding, good for comparing mixes and not as a forecast of the result. `unmeasured` layers
+    have no sensitivity and keep the recipe's choice.
+    """
+
+    recipe: Recipe
+    plan: Plan
+    bits: float
+    damage: float
+    base_bits: float
+    base_damage: float
+    unmeasured: tuple[str, ...]
+
+
+def for_bits(
+    model: Model,
+    recipe: Recipe,
+    measured: Iterable[SensitivityMeasured],
+    bits: float,
+    widths: Sequence[int] = SERVED,
+) -> Proposal:
+    """The mix whose linear layers take at most `bits` per weight on average, scales and zero points included."""
+    base, parts, unmeasured = _prepared(model, recipe, measured, widths)
+    weights = sum(linear.weights for linear in model.linears)
+    least = 8 * sum(min(offer.bytes for offer in part.offers) for part in parts) / max(1, weights)
+    chosen = allocate(
+        [[(offer.bytes, offer.damage) for offer in part.offers] for part in parts], int(bits * weights / 8)
+    )
+    if chosen is None:
+        raise WorkbenchError(
+            "{bits} bits on average cannot be reached: the smallest mix takes {least}.",
+            "Choose more bits, larger groups, or other layers to keep.",
+            bits=bits, least=f"{least + 0.005:.2f}",
+        )  # fmt: skip
+    return _proposal(replace(recipe, name=f"{recipe.name or 'custom'}-{bits:g}bit"), base, parts, chosen, unmeasured)
+
+
+def for_size(
+    model: Model,
+    recipe: Recipe,
+    measured: Iterable[SensitivityMeasured],
+    size: int,
+    widths: Sequence[int] = SERVED,
+) -> Proposal:
+    """The mix whose checkpoint takes at most `size` bytes."""
+    base, parts, unmeasured = _prepared(model, recipe, measured, widths)
+    room = size - base.predicted_bytes + sum(entry.bytes for entry in base.linears)
+    name = f"{recipe.name or 'custom'}-{size / 1e9:.3g}GB"
+    while chosen := allocate([[(offer.bytes, offer.damage) for offer in part.offers] for part in parts], room):
+        made = _proposal(replace(recipe, name=name), base, parts, chosen, unmeasured)
+        if made.plan.predicted_bytes <= size:
+            return made
+        room -= made.plan.predicted_bytes - size  # the header grew with the tensors' number
+    least = base.predicted_bytes - sum(entry.bytes for entry in base.linears)
+    least += sum(min(offer.bytes for offer in part.offers) for part in parts)
+    raise WorkbenchError(
+        "{size} bytes cannot be reached: the smallest mix takes about {least}.",
+        "Choose a larger size, larger groups, or a smaller model.", size=size, least=least,
+    )  # fmt: skip
+
+
+def allocate(parts: Sequence[Sequence[tuple[int, float]]], budget: int) -> tuple[int, ...] | None:
+    """One offer (bytes, damage) of each part, by index: at most `budget` bytes in all, the least damage.
+
+    Every mix that no other beats in both is followed. Exact while those stay below STATES, else within about a part
+    in STATES of the budget. None where even the smallest offers are too much.
+    """
+    least = [min(size for size, _ in offers) for offers in parts]
+    rest = sum(least)
+    if rest > budget:
+        return None
+    states: list[tuple[int, float, tuple | None]] = [(0, 0.0, None)]
+    for offers, smallest in zip(parts, least, strict=True):
+        rest -= smallest
+        grown = [
+            (size + own, damage + harm, (index, chain))
+            for size, damage, chain in states
+            for index, (own, harm) in enumerate(offers)
+            if size + own + rest <= budget
+        ]
+        states = _unbeaten(grown)
+        if len(states) > STATES:
+            states = _thinned(states)
+    chain, chosen = states[-1][2], []
+    while chain:
+        index, chain = chain
+        chosen.append(index)
+    return tuple(reversed(chosen))
+
+
+def _unbeaten(states: list[tuple[int, float, tuple | None]]) -> list[tuple[int, float, tuple | None]]:
+    """By rising size and falling damage, without those that a smaller one equals or beats."""
+    kept: list[tuple[int, float, tuple | None]] = []
+    for state in sorted(states, key=lambda state: state[:2]):
+        if not kept or state[1] < kept[-1][1]:
+            kept.append(state)
+    return kept
+
+
+def _thinned(states: list[tuple[int, float, tuple | None]]) -> list[tuple[int, float, tuple | None]]:
+    """The least damage in each of STATES equal ranges of size."""
+    low, high = states[0][0], states[-1][0]
+    ends = [low + (high - low) * step / STATES for step in range(1, STATES)]
+    found = {bisect_left(ends, state[0]): state for state in states}  # the last of a range has its least damage
+    return [states[0], *(state for state in found.values() if state is not states[0])]
+
+
+def _prepared(
+    model: Model, recipe: Recipe, measured: Iterable[SensitivityMeasured], widths: Sequence[int]
+) -> tuple[Plan, list[Part], tuple[str, ...]]:
+    base = plans.make(model, recipe)
+    known = {event.name: event for event in measured}
+    planned = {entry.linear.name: entry for entry in base.linears}
+    parts, seen = [], set()
+    for linears in _blocks(model).values():
+        for linear in linears:
+            if linear.name in seen:
+                continue
+            together = reach.siblings(linears, linear.name)
+            seen |= {each.name for each in together}
+            parts.append(_part(model, [planned[each.name] for each in together], known, widths))
+    unmeasured = tuple(linear.name for linear in model.linears if linear.name not in known)
+    return base, parts, unmeasured
+
+
+def _blocks(model: Model) -> dict[int, list[Linear]]:
+    blocks: dict[int, list[Linear]] = {}
+    for linear in model.linears:
+        blocks.setdefault(linear.block, []).append(linear)
+    return blocks
+
+
+def _part(
+    model: Model, together: list[Planned], known: Mapping[str, SensitivityMeasured], widths: Sequence[int]
+) -> Part:
+    block, names = together[0].linear.block, tuple(entry.linear.name for entry in together)
+    own = together[0].choice
+    measures = [known.get(name) for name in names]
+    if own.kept or None in measures:
+        damage = 0.0 if own.kept else sum(_damage(measure, own) for measure in measures if measure)
+        return Part(block, names, (Offer(own, sum(entry.bytes for entry in together), damage),), 0)
+    offers = []
+    for choice in _choices(own, set.intersection(*(set(measure.damage) for measure in measures)), widths):
+        size = sum(entry.bytes for entry in sizes.planned(model, [(entry.linear, choice) for entry in together]))
+        offers.append(Offer(choice, size, sum(_damage(measure, choice) for measure in measures)))
+    if own not in [offer.choice for offer in offers]:
+        size = sum(entry.bytes for entry in together)
+        offers.append(Offer(own, size, sum(_damage(measure, own) for measure in measures)))
+    return Part(block, names, tuple(offers), [offer.choice for offer in offers].index(own))
+
+
+def _choices(own: Choice, known: set[str], widths: Sequence[int]) -> Iterable[Choice]:
+    """The recipe's choice at every width and group size that was measured, and keeping the layer."""
+    for key in sorted(known):
+        bits, group = map(int, key.split("/"))
+        if bits in widths:
+            yield replace(own, bits=bits, group_size=group, symmetric=own.symmetric if bits < 8 else True)
+    if 16 in widths:
+        yield KEEP
+
+
+def _damage(measure: SensitivityMeasured, choice: Choice) -> float:
+    if choice.kept:
+        return 0.0
+    found = measure.damage.get(f"{choice.bits}/{choice.group_size}")
+    return found if found is not None else measure.damage[f"{choice.bits}/{measure.group_size}"]
+
+
+def _proposal(
+    recipe: Recipe, base: Plan, parts: list[Part], chosen: tuple[int, ...], unmeasured: tuple[str, ...]
+) -> Proposal:
+    blocks = _blocks(base.model)
+    for part, index in zip(parts, chosen, strict=True):
+        if index != part.base:
+            recipe = with_rules(
+                recipe, reach.patterns(blocks[part.block], part.names[0], False), part.offers[index].choice
+            )
+    plan = plans.make(base.model, recipe)
+    return Proposal(
+        recipe=recipe,
+        plan=plan,
+        bits=average_bits(plan),
+        damage=sum(part.offers[index].damage for part, index in zip(parts, chosen, strict=True)),
+        base_bits=average_bits(base),
+        base_damage=sum(part.offers[part.base].damage for part in parts),
+        unmeasured=unmeasured,
+    )
+
+
+def average_bits(plan: Plan) -> float:
+    """Stored bits per weight over all linear layers, kept ones included."""
+    return 8 * sum(entry.bytes for entry in plan.linears) / max(1, sum(entry.linear.weights for entry in plan.linears))
