@@ -46,12 +46,11 @@ def overlapping(recipe: Recipe, matches: Sequence[Match], names: Sequence[str]) 
 
 def never_quantized(model: Model, recipe: Recipe, matches: Sequence[Match]) -> Iterable[Conflict]:
     """Rules that ask for what stays in 16 bit: head, embeddings, norms, routers."""
-    routers = {linear.name for linear in model.linears if linear.role == "router"}
     others = {tensor.name.rpartition(".")[0] for tensor in model.tensors} | {HEAD}
-    others -= {linear.name for linear in model.linears} - routers
+    others -= {linear.name for linear in model.linears}
     for number, match in enumerate(matches):
         pattern = match.rule.pattern
-        if match.rule.choice.kept or not routers.issuperset(match.modules):
+        if match.rule.choice.kept or match.modules:
             continue
         named = [name for name in others if fnmatchcase(name, pattern)]
         if not named:

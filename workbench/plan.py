@@ -9,7 +9,7 @@ from workbench.catalog.linears import Linear
 from workbench.catalog.model import Model
 from workbench.conflict import Conflict, Fix
 from workbench.matching import Match
-from workbench.recipe import AUTO, GROUP_SIZES, KEEP, Choice, Recipe
+from workbench.recipe import AUTO, GROUP_SIZES, Choice, Recipe
 from workbench.sizes import Planned
 from workbench.slices import width
 
@@ -71,8 +71,6 @@ def _choices(model: Model, recipe: Recipe, chosen: dict[str, Choice]) -> Iterabl
     sized: dict[tuple[Choice, bool], Choice] = {}
     for linear in model.linears:
         choice = chosen.get(linear.name) or (recipe.attention if linear.in_attention else recipe.mlp)
-        if linear.role == "router":
-            choice = KEEP  # it decides which expert a token gets; a rule that asks for more is a conflict
         if choice.group_size == AUTO:
             key = choice, linear.in_attention
             choice = sized.get(key) or sized.setdefault(key, replace(choice, group_size=auto[linear.in_attention]))
@@ -81,7 +79,7 @@ def _choices(model: Model, recipe: Recipe, chosen: dict[str, Choice]) -> Iterabl
 
 def _auto(linears: list[Linear], recipe: Recipe, otherwise: tuple[int, ...]) -> int:
     """The group size for a part of the model, by the rule that recipe.py states; slices for GPUs count as inputs."""
-    inputs = {width(linear, recipe.tensor_parallel) for linear in linears if linear.role != "router"}
+    inputs = {width(linear, recipe.tensor_parallel) for linear in linears}
     sizes = (GROUP_SIZES[0], *otherwise)
     return next((size for size in sizes if all(width % size == 0 for width in inputs)), sizes[-1])
 

@@ -22,7 +22,19 @@ def warn(model: Model, recipe: Recipe, planned: Sequence[Planned], matches: Sequ
         *_unmatched(model, recipe, matches),
         *_unserved(recipe, planned),
         *_few_tokens(recipe, planned),
+        *_experts(planned),
     )
+
+
+def _experts(planned: Sequence[Planned]) -> Iterable[Conflict]:
+    modules = tuple(entry.linear.name for entry in planned if entry.linear.expert and not entry.choice.kept)
+    if modules:
+        yield Conflict(
+            "experts_on_cpu",
+            Sentence("vLLM runs quantized experts on a GPU only; on a CPU the result cannot be served."),
+            modules,
+            hint=Sentence("To serve it on a CPU, keep the experts in 16 bit."),
+        )
 
 
 def _unmatched(model: Model, recipe: Recipe, matches: Sequence[Match]) -> Iterable[Conflict]:
@@ -33,7 +45,7 @@ def _unmatched(model: Model, recipe: Recipe, matches: Sequence[Match]) -> Iterab
         # What names the head, an embedding or a norm is kept anyway, or is a conflict.
         if match.modules or pattern == HEAD or any(fnmatchcase(name, pattern) for name in others):
             continue
-        near = get_close_matches(pattern, _candidates(modules), 1, 0.5)
+        near = nearest(pattern, modules)
         yield Conflict(
             "pattern_unmatched",
             Sentence("The pattern {pattern} matches no layer.", {"pattern": pattern}),
@@ -82,6 +94,11 @@ _SERVED = {
 def _renamed(recipe: Recipe, old: str, new: str) -> Recipe:
     rules = tuple(replace(rule, pattern=new) if rule.pattern == old else rule for rule in recipe.rules)
     return replace(recipe, rules=rules)
+
+
+def nearest(pattern: str, modules: Sequence[str]) -> list[str]:
+    """The pattern that was probably meant, if one comes near."""
+    return get_close_matches(pattern, _candidates(modules), 1, 0.5)
 
 
 def _candidates(modules: Sequence[str]) -> list[str]:

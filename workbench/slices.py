@@ -14,7 +14,7 @@ from workbench.sizes import Planned, per_word
 from workbench.words import Sentence
 
 BY_INPUTS = ("o", "down")
-BY_OUTPUTS = ("q", "k", "v", "qkv", "gate", "up", "gate_up")
+BY_OUTPUTS = ("q", "k", "v", "qkv", "q_b", "kv_b", "gate", "up", "gate_up")
 
 
 def width(linear: Linear, ranks: int) -> int:
