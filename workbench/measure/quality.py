@@ -105,10 +105,10 @@ def compare(original: Skeleton, candidates: Mapping[str, Reader], sequences: Seq
         states = [_normed(norm, states[at], original.device) for (norm, _), states in zip(ends, hidden, strict=True)]
         for start in range(0, len(following), ROWS):
             rows = slice(start, start + ROWS)
-            right = log_softmax(states[0][rows] @ ends[0][1].T, -1)
+            right = log_softmax(original.logits(states[0][rows] @ ends[0][1].T), -1)
             sums[0].add(right, right, following[rows])
             for own, state, (_, head) in zip(sums[1:], states[1:], ends[1:], strict=True):
-                own.add(right, log_softmax(state[rows] @ head.T, -1), following[rows])
+                own.add(right, log_softmax(original.logits(state[rows] @ head.T), -1), following[rows])
     yield Advanced(len(original) + 1)
     for name, own in zip(candidates, sums[1:], strict=True):
         yield QualityMeasured(

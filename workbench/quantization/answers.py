@@ -24,6 +24,7 @@ def fits(skeleton: Skeleton, parameters: int) -> bool:
 @torch.no_grad()
 def greedy(skeleton: Skeleton, tokenizer: PreTrainedTokenizerBase, ends: tuple[int, ...]) -> list[list[int]]:
     """The most likely continuation of each prompt, up to an end token or TOKENS."""
+    skeleton.prove()
     blocks = [skeleton.load(index) for index in range(len(skeleton))]
     norm, head = skeleton.last()
     answers = []

@@ -137,7 +137,11 @@ def quantization_config(plan: Plan) -> dict:
         f"group_{number}": scheme_of(members[0].choice, _targets(members, plan))
         for number, members in enumerate(groups.values())
     }
-    ignored = ["lm_head", *(planned.linear.name for planned in plan.linears if planned.choice.kept)]
+    patterns = [target.removeprefix("re:") for scheme in schemes.values() for target in scheme.targets if ":" in target]
+    # A picture tower and a layer for speculation have layers of the same names, which stay as they are.
+    alike = [name for name in plan.kept if any(re.match(pattern, name) for pattern in patterns)]
+    kept = [planned.linear.name for planned in plan.linears if planned.choice.kept]
+    ignored = list(dict.fromkeys(("lm_head", *kept, *alike)))
     config = QuantizationConfig(
         config_groups=schemes, format="pack-quantized", quantization_status="compressed", ignore=ignored
     )
@@ -152,14 +156,18 @@ def _targets(members: list[Planned], plan: Plan) -> list[str]:
     for suffix in dict.fromkeys(_suffix(planned) for planned in members):
         names = [planned.linear.name for planned in plan.linears if _suffix(planned) == suffix]
         if ours.issuperset(names):
-            targets.append(rf"re:.*\.{re.escape(suffix)}$")
+            targets.append(rf"re:.*\.{suffix}$")
         else:
             targets += [name for name in names if name in ours]
     return targets
 
 
 def _suffix(planned: Planned) -> str:
-    return ".".join(planned.linear.name.split(".")[-2:])
+    """The last two parts of the name as a pattern; all experts of a layer have one."""
+    parts = planned.linear.name.split(".")
+    if planned.linear.expert:
+        return rf"experts\.\d+\.{re.escape(parts[-1])}"
+    return re.escape(".".join(parts[-2:]))
 
 
 def _shard_name(number: int, total: int) -> str:
