@@ -20,7 +20,10 @@ from vllm.scalar_type import scalar_types
 from workbench.engine import plugin_words
 
 # Symmetric types carry their zero as a bias; the others bring a zero point for each group.
-TYPES = (scalar_types.uint4b8, scalar_types.uint4, scalar_types.uint8b128, scalar_types.uint8)
+TYPES = (
+    scalar_types.uint2b2, scalar_types.uint2, scalar_types.uint4b8, scalar_types.uint4, scalar_types.uint8b128,
+    scalar_types.uint8,
+)  # fmt: skip
 ROWS = 1024  # unpacked at a time: the int32 copies of a whole layer would be a second model in memory
 
 _said: set[int] = set()
@@ -40,7 +43,7 @@ def vllm_serves(c: MPLinearLayerConfig) -> bool:
 
 
 class UnpackedLinearKernel(MPLinearKernel):
-    """Weights of 4 or 8 bits, by group or by channel, with or without zero points."""
+    """Weights of 2, 4 or 8 bits, by group or by channel, with or without zero points."""
 
     @classmethod
     def get_min_capability(cls) -> int:
