@@ -231,6 +231,7 @@ def test_an_older_tools_own_file(tmp_path, name, content, method, bits):
         (NF4, replace(CPU, methods=METHODS | {"bitsandbytes"}), ""),
         (W4A16, CPU, ""),
         (packed(group(weights(8, 32))), CPU, ""),
+        (packed(group(weights(2, 32))), CPU, ""),
         (packed(group(weights(3, 32))), CPU, "these have 3"),
         (packed(group(weights(3, 32))), GPU, ""),
         (packed(group(weights(4, 32, actorder="group"))), GPU, "desc_act"),

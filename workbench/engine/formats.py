@@ -96,7 +96,7 @@ def _scheme(stored: Quantized, scheme: Scheme, facts: EngineFacts) -> Refusal | 
 
 
 def _on_cpu(stored: Quantized, scheme: Scheme, facts: EngineFacts, values: dict[str, Any]) -> Refusal | None:
-    """What has kernels on GPUs only. Our own kernel adds 8 bits to compressed-tensors, not to the other formats."""
+    """What has kernels on GPUs only. Our own kernel adds 2 and 8 bits to compressed-tensors, not to the other formats."""
     again = Sentence("Serve it on a GPU, or quantize the original model here.")
     tiles = facts.amx and scheme.bits == 8  # the only products with floats that vLLM has for a CPU
     if scheme.number == FLOAT and stored.method != "bitsandbytes" and not tiles:
@@ -106,9 +106,9 @@ def _on_cpu(stored: Quantized, scheme: Scheme, facts: EngineFacts, values: dict[
     if scheme.number == INT and not scheme.activations:
         if stored.method == "gptq" and scheme.bits == 8:
             return Refusal(Sentence("On a CPU vLLM {version} loads GPTQ weights of 4 bits only."), again)
-        if stored.method == "compressed-tensors" and scheme.bits not in (4, 8, None):
+        if stored.method == "compressed-tensors" and scheme.bits not in (2, 4, 8, None):
             return Refusal(
-                Sentence("On a CPU vLLM {version} loads weights of 4 or 8 bits; these have {bits}.", values),
+                Sentence("On a CPU vLLM {version} loads weights of 2, 4 or 8 bits; these have {bits}.", values),
                 again,
             )
     return None
