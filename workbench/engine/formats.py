@@ -96,7 +96,7 @@ def _scheme(stored: Quantized, scheme: Scheme, facts: EngineFacts) -> Refusal | 
 
 
 def _on_cpu(stored: Quantized, scheme: Scheme, facts: EngineFacts, values: dict[str, Any]) -> Refusal | None:
-    """What has kernels on GPUs only. Our own kernel adds 2 and 8 bits to compressed-tensors, not to the other formats."""
+    """What has kernels on GPUs only. Our own adds 2 and 8 bits to compressed-tensors, not to the other formats."""
     again = Sentence("Serve it on a GPU, or quantize the original model here.")
     tiles = facts.amx and scheme.bits == 8  # the only products with floats that vLLM has for a CPU
     if scheme.number == FLOAT and stored.method != "bitsandbytes" and not tiles:
