@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from workbench import __version__, cli_after, cli_export, cli_recipes, jobs, settings, terminal
+from workbench import __version__, cli_after, cli_export, cli_recipes, cli_whatif, jobs, settings, terminal
 from workbench.cli_engine import register
 from workbench.errors import WorkbenchError
 from workbench.events import Event, QualityMeasured
@@ -110,6 +110,9 @@ def plan(
     group_size: GroupSize = None,
     tensor_parallel: TensorParallel = None,
     output: Annotated[Path | None, typer.Option("-o", "--output")] = None,
+    bits: Annotated[float | None, typer.Option(help="Average bits per weight to spread over the layers.")] = None,
+    size: Annotated[str | None, typer.Option(help="Size that the result may have, such as 8GB.")] = None,
+    save: Annotated[Path | None, typer.Option(help="Write the recipe of this plan to a file.")] = None,
     as_json: Json = False,
 ) -> None:
     """What a recipe means for each linear layer, and what stands against it. Status 1 when it cannot run."""
@@ -117,6 +120,12 @@ def plan(
 
     changes = {} if tensor_parallel is None else {"tensor_parallel": tensor_parallel}
     made = make_plan(folder, recipe, group_size, output, changes)
+    if bits is not None or size is not None:
+        made = cli_whatif.mixed(made, bits, size)
+    if save:
+        from workbench import recipes_kept
+
+        recipes_kept.write(made.recipe, save)
     if as_json:
         terminal.print_json(describe.plan(made))
     else:
@@ -233,9 +242,10 @@ def demo(
 
 
 register(app)
+cli_after.register(app)
 cli_recipes.register(app)
 cli_export.register(app)
-cli_after.register(app)
+cli_whatif.register(app)
 
 
 if __name__ == "__main__":

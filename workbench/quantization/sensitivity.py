@@ -1,0 +1,93 @@
+"""The job that predicts what rounding each linear layer alone costs, from the kept calibration statistics.
+
+The damage of a rounding ΔW is ½ Σ_r f_r · (ΔW H ΔWᵀ)_rr in nats per token: KL divergence to second order, with the
+Fisher information of the layer's outputs taken as diagonal (f_r) and independent of its inputs (H).
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from workbench import moments_kept, sensitivities
+from workbench import plan as plans
+from workbench import recipe as recipes
+from workbench.catalog import folder as catalog
+from workbench.catalog.linears import Linear
+from workbench.choice import Choice
+from workbench.events import Advanced, Event, Finished, Note, SensitivityMeasured, Stage
+from workbench.quantization import grid, statistics
+from workbench.quantization.blocks import device_of
+from workbench.quantization.gathering import Kept
+from workbench.quantization.weights import Weights
+
+WORK = 6e9  # multiplications for one figure; wider layers are judged by some of their rows
+
+
+def run(spec: Mapping[str, Any], folder: Path) -> Iterator[Event]:
+    """spec: model (folder), recipe (plain values: calibration, group sizes, symmetry); optionally threads, device,
+    limit. Gathers the statistics first where they are missing; a scan made before is told again from its file.
+    """
+    torch.set_num_threads(int(spec.get("threads") or os.cpu_count() or 1))
+    source, recipe = Path(spec["model"]), recipes.from_dict(spec["recipe"])
+    place = moments_kept.folder_of(source, recipe)
+    model = catalog.inspect(source)
+    if (found := sensitivities.kept(model, recipe)) is not None:
+        yield from found
+    else:
+        yield from statistics.gather(source, recipe, place, device_of(spec), spec.get("limit"))
+        planned, found = plans.make(model, recipe).linears, []
+        for event in _scan(Weights(source), Kept(place), [(entry.linear, entry.choice) for entry in planned]):
+            found += [event] if isinstance(event, SensitivityMeasured) else []
+            yield event
+        sensitivities.keep(sensitivities.file_of(model, recipe), found)
+    kept = sensitivities.file_of(model, recipe)
+    yield Finished(str(kept), kept.stat().st_size)
+
+
+@torch.no_grad()
+def _scan(weights: Weights, kept: Kept, planned: list[tuple[Linear, Choice]]) -> Iterator[Event]:
+    yield Stage("Measuring the sensitivity", len(planned))
+    outputs, missing = kept.output_weights(), []
+    for done, (linear, choice) in enumerate(planned, 1):
+        moments = kept.moments(linear.name, linear.block)
+        if moments is None or linear.name not in outputs:
+            missing.append(linear.name)
+        else:
+            stored = weights.read(f"{linear.name}.weight")
+            yield measure(linear, choice, stored, moments[0], outputs[linear.name])
+        yield Advanced(done)
+    if missing:
+        yield Note(
+            "{count} layers saw no calibration text and have no sensitivity: {names}.",
+            {"count": len(missing), "names": ", ".join(missing[:8])}, "warning",
+        )  # fmt: skip
+
+
+def measure(linear: Linear, choice: Choice, stored: Tensor, H: Tensor, outputs: Tensor) -> SensitivityMeasured:
+    """stored: the weight [out, in] in its own dtype; H: [in, in]; outputs: [out], how much each output matters."""
+    rows = sampled(stored.shape, WORK)
+    weight, outputs = stored[rows].to(torch.float32), outputs[rows]
+    times = len(stored) / len(weight)
+    signal = _row_errors(weight, H).sum().item()
+    rungs = sensitivities.ladder(linear, choice)
+    damage, errors = {}, {}
+    for rung in rungs:
+        fitted = grid.fit(weight, rung, stored.dtype)
+        found = _row_errors(weight - fitted.values(fitted.integers(weight)), H)
+        damage[rung.name] = 0.5 * times * (found @ outputs).item()
+        errors[rung.name] = found.sum().item() / signal if signal > 0 else 0.0
+    return SensitivityMeasured(linear.name, linear.block, rungs[0].group_size, choice.symmetric, damage, errors)
+
+
+def sampled(shape: tuple[int, int], work: float) -> Tensor | slice:
+    """Rows, evenly spread, that keep the product with [in, in] within `work` multiplications; all where they do."""
+    count = max(64, int(work / shape[1] ** 2))
+    return slice(None) if count >= shape[0] else torch.linspace(0, shape[0] - 1, count).round().long()
+
+
+def _row_errors(wrong: Tensor, H: Tensor) -> Tensor:
+    return (wrong @ H * wrong).sum(1).clamp(min=0)
