@@ -10,6 +10,7 @@ import sys
 from dataclasses import replace
 
 import pytest
+from family_models import write_family
 from quantization_models import TEXT, quantized, write_model
 
 from workbench import amend, jobs, quant_report, recipe
@@ -85,6 +86,20 @@ def test_blocks_before_the_first_changed_one_are_taken_over(tmp_path, source, mo
     quantized(source, tmp_path / "fresh", changed)
     assert weights(tmp_path / "b") == weights(tmp_path / "fresh") != weights(tmp_path / "a")
     assert started(quantized(source, tmp_path / "c", changed_from(0, bits=8), reuse=True)) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("family", ["gemma2", "qwen3_moe", "phi3"])
+def test_other_structures_are_taken_over_bit_for_bit(tmp_path, monkeypatch, family):
+    """Without room for activations, so the finished block is run again as it was quantized."""
+    monkeypatch.setattr(kept_blocks.KeptBlocks, "_make_room", lambda self, size: False)
+    model = write_family(tmp_path / family, family)
+    quantized(model, tmp_path / "a", "best", reuse=True)
+    plain = recipe.Choice(method="rtn", bits=8)
+    changed = recipe.with_rules(recipe.BEST, ("*.layers.1.*_proj",), plain)
+    events = quantized(model, tmp_path / "b", changed, reuse=True)
+    assert started(events) == [1]
+    quantized(model, tmp_path / "fresh", changed)
+    assert weights(tmp_path / "b") == weights(tmp_path / "fresh") != weights(tmp_path / "a")
 
 
 def test_another_text_or_model_takes_nothing_over(tmp_path, source):
