@@ -46,7 +46,7 @@ def svg(points: Sequence[Point], x_label: str, y_label: str) -> str:
     for value in _decades(y_low, y_high):
         _, y = at(Point("", xs[0], value))
         parts.append(f'<path class="grid" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>')
-        parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{figures.number(value)}</text>')
+        parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{value:g}</text>')
     line = " ".join(f"{x:.1f},{y:.1f}" for x, y in map(at, frontier(points)))
     parts.append(f'<polyline class="best" points="{line}"/>')
     for point in points:
