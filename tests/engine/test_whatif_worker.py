@@ -192,6 +192,21 @@ def test_what_cannot_be_answered_is_a_sentence(model, chosen, gathered):
         next(bench(model, chosen, gathered[1]).answers(1, "lm_head", Choice()))
 
 
+def test_a_weight_that_is_no_number_is_named_and_nothing_is_kept(chosen, tmp_path):
+    """H04: one NaN in up_proj of the first block."""
+
+    def spoil(whole):
+        whole.model.layers[0].mlp.up_proj.weight[3, 5] = torch.nan
+
+    folder = write_model(tmp_path / "m", change=spoil)
+    with pytest.raises(WorkbenchError, match=r"layers\.0\.mlp\.up_proj\.weight holds 1 values"):
+        list(statistics.run(whatif.spec(folder, chosen), paths.home()))
+    place = moments_kept.folder_of(folder, chosen)
+    assert not list(place.glob("*.safetensors"))
+    with pytest.raises(WorkbenchError, match="holds 1 values"):
+        next(bench(folder, chosen, place).answers(1, "model.layers.0.mlp.up_proj", Choice(group_size=32)))
+
+
 def test_the_queue_answers_the_newest_and_refuses_without_ending(model, chosen, gathered, tmp_path, monkeypatch):
     monkeypatch.setattr(trial, "WHOLE_WORK", 1e3)
     lines = [

@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from workbench import moments_kept
+from workbench.errors import WorkbenchError
 from workbench.quantization import place
 from workbench.quantization.moments import Moments
 
@@ -97,6 +98,15 @@ def write(path: Path, tensors: dict[str, Tensor], about: dict[str, str] | None =
             beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def check_finite(name: str, tensor: Tensor) -> None:
+    """Refuse a value that is no number: nothing that is computed with it would be one."""
+    if not bool(torch.isfinite(tensor).all()):
+        raise WorkbenchError(
+            "The tensor {name} holds {count} values that are not finite.", "The model is damaged: fetch it again.",
+            name=name, count=int((~torch.isfinite(tensor)).sum()),
+        )  # fmt: skip
 
 
 def is_whole(path: Path) -> bool:

@@ -16,7 +16,7 @@ from workbench.catalog import folder as catalog
 from workbench.events import Advanced, Event, Finished, MomentsKept, Note, Stage
 from workbench.quantization import calibration
 from workbench.quantization.blocks import Skeleton, device_of
-from workbench.quantization.gathering import DIAGONAL, Gathering, is_whole, write
+from workbench.quantization.gathering import DIAGONAL, Gathering, check_finite, is_whole, write
 from workbench.recipe import Recipe
 
 PROBE_TOKENS = 3072  # that the outputs are weighed on
@@ -46,6 +46,8 @@ def gather(
     with (place / ".lock").open("w") as lock:
         yield from _wait(lock)
         if not moments_kept.complete(place):
+            for left in place.glob(".*.safetensors.*"):
+                left.unlink()  # of a process that was killed while it wrote
             yield from _Walk(source, recipe, place, device, limit).run()
 
 
@@ -58,6 +60,8 @@ class _Walk:
         self._skeleton = Skeleton(source, device)
 
     def run(self) -> Iterator[Event]:
+        check_finite(self._skeleton.embedding, self._skeleton.weights.read(self._skeleton.embedding))
+        self._checked(0)
         self._skeleton.prove()
         yield Stage("Reading the calibration text")
         pieces = self._pieces()
@@ -74,7 +78,7 @@ class _Walk:
         lacking = [index for index in range(len(self._skeleton)) if not is_whole(self._file(index))]
         yield Stage("Gathering calibration statistics", len(self._skeleton))
         for index in range(len(self._skeleton)):
-            block = self._skeleton.load(index)
+            block = self._checked(index)
             if lacking and index <= lacking[-1]:
                 yield from self._gather(index, block, states, widest, index in lacking)
             # Half the space, and what is weighed is an average over thousands of tokens.
@@ -84,6 +88,12 @@ class _Walk:
             yield Advanced(index + 1)
         del states
         yield from self._weigh(entering, probed)
+
+    def _checked(self, index: int) -> nn.Module:
+        block = self._skeleton.load(index)
+        for name, parameter in block.named_parameters():
+            check_finite(self._skeleton.name(index, name), parameter)
+        return block
 
     def _gather(self, index: int, block: nn.Module, states: list[Tensor], widest: int, wanted: bool) -> Iterator[Event]:
         gathering = Gathering(self._linears(index, block) if wanted else {}, widest, self._device)

@@ -16,7 +16,7 @@ from workbench.catalog.model import Model
 from workbench.errors import WorkbenchError
 from workbench.events import WhatIf
 from workbench.quantization import awq, stats
-from workbench.quantization.gathering import Kept
+from workbench.quantization.gathering import Kept, check_finite
 from workbench.quantization.graph import repeated
 from workbench.quantization.rounding import Rounded, nearest, rounded
 from workbench.quantization.weights import Weights
@@ -155,8 +155,9 @@ class Bench:
         layer = self._layers.pop(name, None)
         if layer is None or layer.H is None:  # its statistics may have come since
             linear = self._linears[name]
-            moments = self._kept.moments(name, linear.block)
-            layer = Layer(linear, self._weights.read(f"{name}.weight"), *(moments or ()))
+            weight, moments = self._weights.read(f"{name}.weight"), self._kept.moments(name, linear.block)
+            check_finite(f"{name}.weight", weight)
+            layer = Layer(linear, weight, *(moments or ()))
         self._layers[name] = layer
         while len(self._layers) > 1 and sum(each.bytes for each in self._layers.values()) > KEPT_BYTES:
             self._layers.popitem(last=False)
