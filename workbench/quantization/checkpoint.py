@@ -10,6 +10,7 @@ from compressed_tensors.quantization import QuantizationConfig
 from safetensors.torch import save_file
 from torch import Tensor
 
+from workbench.catalog.linears import ENCODER
 from workbench.plan import Plan, Planned
 from workbench.quantization import side_files
 from workbench.quantization.packing import scheme_of
@@ -139,7 +140,7 @@ def quantization_config(plan: Plan) -> dict:
     }
     patterns = [target.removeprefix("re:") for scheme in schemes.values() for target in scheme.targets if ":" in target]
     # A picture tower and a layer for speculation have layers of the same names, which stay as they are.
-    alike = [name for name in plan.kept if any(re.match(pattern, name) for pattern in patterns)]
+    alike = [_broad(name) for name in plan.kept if any(re.match(pattern, name) for pattern in patterns)]
     kept = [planned.linear.name for planned in plan.linears if planned.choice.kept]
     ignored = list(dict.fromkeys(("lm_head", *kept, *alike)))
     config = QuantizationConfig(
@@ -147,6 +148,12 @@ def quantization_config(plan: Plan) -> dict:
     )
     # vLLM wants the method by name, and compressed-tensors dumps it under the same name.
     return config.model_dump(mode="json") | {"quant_method": "compressed-tensors"}
+
+
+def _broad(name: str) -> str:
+    """Readers call an encoder's layers by longer or shorter names, so all of it is named by one pattern."""
+    encoder = next((part for part in name.split(".") if ENCODER.search(part)), None)
+    return rf"re:.*{re.escape(encoder)}\..*" if encoder else name
 
 
 def _targets(members: list[Planned], plan: Plan) -> list[str]:

@@ -135,9 +135,8 @@ class Turn:
         prefix = self._skeleton.name(self._index) + "."
         packed = {planned.linear.name + ".weight" for planned in self._planned.values()}
         now = dict(self._block.named_parameters())
-        for name, original in self._skeleton.weights.below(prefix).items():
-            if prefix + name in packed:
-                continue
+        for full in [name for name in self._skeleton.weights if name.startswith(prefix) and name not in packed]:
+            name, original = full.removeprefix(prefix), self._skeleton.weights.read(full)
             held = now.get(in_code(name) if name not in now else name)
             same = held is None or torch.equal(held.cpu(), original.to(torch.float32))
-            self.tensors[prefix + name] = original if same else held.to(original.dtype).cpu()
+            self.tensors[full] = original if same else held.to(original.dtype).cpu()
