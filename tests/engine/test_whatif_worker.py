@@ -192,6 +192,30 @@ def test_what_cannot_be_answered_is_a_sentence(model, chosen, gathered):
         next(bench(model, chosen, gathered[1]).answers(1, "lm_head", Choice()))
 
 
+def test_a_new_question_interrupts_a_whole_answer(model, chosen, gathered, tmp_path, monkeypatch):
+    """The whole answer to the first would take a minute; the second comes while it is being made."""
+    monkeypatch.setattr(trial, "WHOLE_WORK", 1e3)
+    first = {"id": 1, "module": UP, "choice": asdict(Choice(bits=4, group_size=32))}
+    second = {"id": 2, "module": DOWN, "choice": asdict(Choice(bits=4, group_size=32))}
+    requests = tmp_path / whatif.REQUESTS
+    requests.write_text(json.dumps(first) + "\n")
+    whole, slow = trial.Bench.whole, [True]
+
+    def slowly(self, number, name, choice):
+        if slow.pop() if slow else False:
+            with requests.open("a") as file:
+                file.write("".join(json.dumps(line) + "\n" for line in (second, {"close": True})))
+            for _ in range(6000):
+                time.sleep(0.01)
+        return whole(self, number, name, choice)
+
+    monkeypatch.setattr(trial.Bench, "whole", slowly)
+    begun_s = time.monotonic()
+    events = [event for event in resident.run(whatif.spec(model, chosen), tmp_path) if isinstance(event, WhatIf)]
+    assert time.monotonic() - begun_s < 30
+    assert [(event.id, event.final) for event in events] == [(1, False), (2, False), (1, True), (2, True)]
+
+
 def test_a_weight_that_is_no_number_is_named_and_nothing_is_kept(chosen, tmp_path):
     """H04: one NaN in up_proj of the first block."""
 

@@ -6,8 +6,10 @@ Requests are lines that the client adds to `requests.jsonl` in the job folder: {
 
 import json
 import os
+import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from workbench.quantization.weights import Weights
 from workbench.recipe import Choice
 
 PERIOD_S = 0.02
+REST_S = 0.3  # without a question before answers are made whole: a slider that moves asks many
 
 
 def run(spec: Mapping[str, Any], folder: Path) -> Iterator[Event]:
@@ -36,32 +39,59 @@ def run(spec: Mapping[str, Any], folder: Path) -> Iterator[Event]:
     place = moments_kept.folder_of(source, recipe)
     bench = Bench(catalog.inspect(source), recipe, Weights(source), Kept(place))
     queue = _Queue(folder / whatif.REQUESTS)
-    begun: dict[str, Iterator[WhatIf]] = {}  # answers that are still to be refined, oldest first
+    begun: dict[str, Mapping[str, Any]] = {}  # requests that are still to be answered in full, oldest first
+    idle_s = time.monotonic()
     yield Stage("Answering")
     while not queue.ended or begun:
-        request = queue.take()
-        if request:
+        if request := queue.take():
             begun.pop(request["module"], None)
-            name, answers = request["module"], _answers(bench, request)
-        elif begun:
-            name, answers = next(iter(begun)), begun.pop(next(iter(begun)))
-        else:
-            time.sleep(PERIOD_S)
-            continue
-        for answer in answers:
+            answer = _answer(bench.first, request)
             yield answer
             if isinstance(answer, WhatIf) and not answer.final:
-                begun[name] = answers  # whoever waits for a first answer comes before this one's refinement
-                break
+                begun[request["module"]] = request
+            idle_s = time.monotonic()
+        elif begun and (queue.closed or time.monotonic() - idle_s > REST_S):
+            request = begun.pop(next(iter(begun)))
+            try:
+                with _interrupted_by(queue):
+                    answer = _answer(bench.whole, request)
+            except _Overtaken:
+                begun[request["module"]] = request
+                continue
+            yield answer
+        else:
+            time.sleep(PERIOD_S)
     yield Finished(str(folder))
 
 
-def _answers(bench: Bench, request: Mapping[str, Any]) -> Iterator[WhatIf | WhatIfRefused]:
+def _answer(answer: Callable[[int, str, Choice], WhatIf], request: Mapping[str, Any]) -> WhatIf | WhatIfRefused:
     number, name = int(request["id"]), str(request["module"])
     try:
-        yield from bench.answers(number, name, Choice(**request["choice"]))
+        return answer(number, name, Choice(**request["choice"]))
     except WorkbenchError as error:
-        yield WhatIfRefused(number, name, error.message, error.hint_template, error.values)
+        return WhatIfRefused(number, name, error.message, error.hint_template, error.values)
+
+
+class _Overtaken(Exception):
+    """A new question came while an old one was being answered in full."""
+
+
+@contextmanager
+def _interrupted_by(queue: "_Queue") -> Iterator[None]:
+    """A whole answer takes many seconds and must not keep a first one waiting."""
+
+    def look(*_: object) -> None:
+        if queue.waiting:
+            raise _Overtaken
+        signal.setitimer(signal.ITIMER_REAL, PERIOD_S)  # only now: a tick must not come within a look
+
+    before = signal.signal(signal.SIGALRM, look)
+    signal.setitimer(signal.ITIMER_REAL, PERIOD_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 class _Queue:
@@ -70,13 +100,18 @@ class _Queue:
     def __init__(self, path: Path):
         self._path, self._at, self._rest = path, 0, b""
         self._waiting: dict[str, dict[str, Any]] = {}
-        self._closed = False
+        self.closed = False
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a request has not been taken."""
+        self._read()
+        return bool(self._waiting)
 
     @property
     def ended(self) -> bool:
         """Whether the client closed and nothing waits."""
-        self._read()
-        return self._closed and not self._waiting
+        return not self.waiting and self.closed
 
     def take(self) -> dict[str, Any] | None:
         """The latest request; None where nothing waits."""
@@ -95,7 +130,7 @@ class _Queue:
         for line in lines:
             request = json.loads(line)
             if request.get("close"):
-                self._closed = True
+                self.closed = True
             else:
                 self._waiting.pop(request["module"], None)
                 self._waiting[request["module"]] = request

@@ -25,6 +25,7 @@ from workbench.recipe import AUTO, WHOLE_ROW, Choice, Recipe, with_rules
 QUICK_WORK = 2e9  # multiplications for each figure of a first answer
 WHOLE_WORK = 2.5e10  # up to this much in all, the whole answer is quick enough to be the first
 SEARCH_WORK = 5e10  # the scale search of a whole answer
+HISTOGRAM_WORK = 2000.0  # what counting one weight costs, in multiplications of a matrix product
 KEPT_BYTES = 3 << 30  # layers that stay in memory, weights and moments
 
 
@@ -58,16 +59,27 @@ class Bench:
         self._stored = {tensor.name: tensor for tensor in model.tensors}
         self._layers: OrderedDict[str, Layer] = OrderedDict()
 
-    @torch.no_grad()
     def answers(self, number: int, name: str, choice: Choice) -> Iterator[WhatIf]:
-        """A quick answer on some rows where the whole one takes long, then the whole one."""
+        """The first answer and, where that is not final, the whole one."""
+        first = self.first(number, name, choice)
+        yield first
+        if not first.final:
+            yield self.whole(number, name, choice)
+
+    @torch.no_grad()
+    def first(self, number: int, name: str, choice: Choice) -> WhatIf:
+        """The whole answer, or one on some rows where that would take long."""
         choice = self._resolved(name, choice)
         layer = self._layer(name)
-        if _work(layer, choice) > WHOLE_WORK:
-            with _one_thread():
-                quick = self._answer(number, layer, choice, quick=True)
-            yield quick
-        yield self._answer(number, layer, choice, quick=False)
+        if _work(layer, choice) <= WHOLE_WORK:
+            return self._answer(number, layer, choice, quick=False)
+        with _one_thread():
+            return self._answer(number, layer, choice, quick=True)
+
+    @torch.no_grad()
+    def whole(self, number: int, name: str, choice: Choice) -> WhatIf:
+        """The final answer; of a large layer it takes many seconds."""
+        return self._answer(number, self._layer(name), self._resolved(name, choice), quick=False)
 
     def _answer(self, number: int, layer: Layer, choice: Choice, quick: bool) -> WhatIf:
         started = time.monotonic()
@@ -220,9 +232,10 @@ def _uncompensated(choice: Choice) -> Choice:
 def _work(layer: Layer, choice: Choice) -> float:
     """Multiplications of a whole answer, about."""
     rows, width = layer.weight.shape
+    work = HISTOGRAM_WORK * rows * width
     if layer.H is None or choice.kept:
-        return 0.0
-    work = 3.0 * rows * width**2
+        return work
+    work += 3.0 * rows * width**2
     if "awq" in choice.method:
         work += min(SEARCH_WORK, awq.STEPS * rows * width**2)
     return work + (2.7 * width**3 + 2 * rows * width**2 if "gptq" in choice.method else 0.0)
