@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, Gemma3Config, Gemma3ForConditiona
 
 from workbench import plan, recipe
 from workbench.catalog import folder as catalog
-from workbench.events import Finished, ModuleDone
+from workbench.events import Finished, ModuleDone, Note
 from workbench.quantization.blocks import Skeleton
 from workbench.quantization.moments import Moments
 from workbench.quantization.turn import Turn
@@ -80,6 +80,8 @@ def test_a_family_is_quantized(tmp_path, family, chosen):
     assert all(f"{name}.weight_packed" in after for name in modules)
     right = ours(source)
     assert (ours(tmp_path / "out") - right).std() < (0.6 if chosen == "rtn" else 0.5) * right.std()
+    moved = [event for event in events if isinstance(event, Note) and "stored in 16 bit" in event.message]
+    assert len(moved) == (chosen != "rtn") and all(0 < note.values["percent"] < 50 for note in moved)
     if chosen == "rtn":
         return
     errors = [module.output_error / module.plain_output_error for module in modules.values()]

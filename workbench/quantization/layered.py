@@ -38,6 +38,7 @@ class LayeredTurn(Turn):
         yield from self._attention()
         yield from self._mlp()
         self._keep_the_rest()
+        yield from self._tell_moved()
 
     def _attention(self) -> Iterator[Event]:
         skeleton, block = self._skeleton, self._block

@@ -64,10 +64,10 @@ class Shell:
     def ending(self) -> Callable[[Tensor], Tensor] | None:
         """What happens to the logits after norm and head; None where that is not understood."""
         head = self._model.get_output_embeddings()
-        torch.manual_seed(0)
+        generator = torch.Generator().manual_seed(0)
         for parameter in head.parameters():
-            parameter.normal_()
-        hidden = 3 * torch.randn(1, 8, self._body.config.hidden_size, device=self._device)
+            parameter.copy_(torch.randn(parameter.shape, generator=generator))
+        hidden = 3 * torch.randn(1, 8, self._body.config.hidden_size, generator=generator).to(self._device)
         right = self._model(inputs_embeds=hidden, use_cache=False).logits
         entered = self._listeners[0].hidden
         plain = self._body.norm(entered) @ head.weight.T

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from workbench.events import Event, ModuleDone, ModuleStarted
+from workbench.events import Event, ModuleDone, ModuleStarted, Note
 from workbench.plan import Planned
 from workbench.quantization import awq, packing, stats
 from workbench.quantization.blocks import Skeleton
@@ -114,6 +114,14 @@ class Turn:
         linear, choice = self._linears[reader], self._planned[reader].choice
         scale = awq.search_scale([linear.weight], moments.matrix, choice, self._stored, rows)
         self._scales[reader] = awq.fold_rows(source, linear, scale, rows, self._stored)
+
+    def _tell_moved(self) -> Iterator[Event]:
+        """After the last block: how far norms of 16 bit can follow the scales that were searched."""
+        if self._index == len(self._skeleton) - 1 and self._skeleton.moved:
+            yield Note(
+                "Norms are stored in 16 bit, which moved AWQ scales by up to {percent} %; the weights follow exactly.",
+                {"percent": round(100 * self._skeleton.moved, 2)},
+            )
 
     def _uses_awq(self, *keys: str) -> bool:
         if not self._hidden:

@@ -46,11 +46,7 @@ class WalkedTurn(Turn):
         for at, batch in enumerate(self._batches()):
             self._hidden[at] = self._skeleton.forward(self._block, batch).to(self._hidden[at].device)
         self._keep_the_rest()
-        if self._index == len(self._skeleton) - 1 and self._skeleton.moved:
-            yield Note(
-                "Norms are stored in 16 bit, which moved AWQ scales by up to {percent} %; the weights follow exactly.",
-                {"percent": round(100 * self._skeleton.moved, 2)},
-            )
+        yield from self._tell_moved()
 
     def _probe(self):
         generator = torch.Generator().manual_seed(self._index)
