@@ -4,18 +4,21 @@ import asyncio
 import time
 from pathlib import Path
 
-from PySide6.QtCore import QTimer, Signal
+from PySide6.QtCore import QTimer, QUrl, Signal
+from PySide6.QtGui import QDesktopServices
 
 from ui import language
 from ui.log_drawer import LogSource, Status
 from ui.notices import Notices
 from ui.page import Page
 from ui.quantize.cells import Cells
+from ui.quantize.exports import Exports
 from ui.quantize.looks import Looks
 from ui.quantize.surface import Surface
+from ui.quantize.tries import Tries, Try
 from ui.tasks import Tasks
 from ui.widgets.label import restyle
-from workbench import jobs
+from workbench import jobs, quant_report
 from workbench.catalog.devices import devices
 from workbench.catalog.folder import Model, inspect
 from workbench.draft import Draft
@@ -47,12 +50,13 @@ class QuantizePage(Page):
         self.draft = Draft(settings.library[0])
         self.run: QuantRun | None = None
         self.folder: Path | None = None  # of the job
-        self.looks = Looks(settings, tasks)
+        self.looks, self.tries = Looks(settings, tasks), Tries(settings, tasks)
         self._cells = Cells(None, None)
         self._ending = False
         self._started_s = 0.0
         self.set_primary("Quantize", self.start)
-        self.view = Surface(self.looks)
+        self.exports = Exports(settings, tasks)
+        self.view = Surface(self.looks, self.tries, self.exports)
         self.head.addWidget(self.view.recipes)
         self.head.addWidget(self.view.summary, 1)
         self.head.addWidget(self.view.history)
@@ -81,6 +85,7 @@ class QuantizePage(Page):
             )
             return
         self.looks.drop()
+        self.tries.drop()
         self.run = self.folder = None
         self.draft.take_model(model)
         self._show_plan()
@@ -99,6 +104,23 @@ class QuantizePage(Page):
         """Quantize one layer, or its like in all blocks, by `choice`."""
         self._change(lambda: self.draft.take_choice(name, choice, everywhere))
 
+    def try_choice(self, name: str, choice: Choice, everywhere: bool) -> None:
+        """Show what a choice would do to a layer; the recipe stays until `keep`."""
+        if self.draft.plan is None or self.running:
+            return
+        planned = next((entry.choice for entry in self.draft.plan.linears if entry.linear.name == name), None)
+        if choice == planned and not everywhere:
+            self.tries.end(name)
+        else:
+            self.tries.begin(self.draft.model, self.draft.recipe, name, Try(choice, everywhere))
+        self.touch()
+
+    def keep(self, name: str) -> None:
+        """Write what is tried on a layer into the recipe."""
+        if tried := self.tries.of(name):
+            self.set_choice(name, tried.choice, tried.everywhere)
+            self.tries.end(name)
+
     def choose(self, name: str) -> None:
         """Show one layer; before a run its weights are read for that."""
         self.view.progress.follow.setChecked(False)
@@ -110,7 +132,16 @@ class QuantizePage(Page):
         if self.draft.model and not self.running:
             done = self.run.modules if self.run else ()
             self.looks.want(self.draft.model.folder, [name for name in self.view.details.in_view if name not in done])
+            self._ask()
         self.touch()
+
+    def _ask(self) -> None:
+        """A worker that is there anyhow also tells what the plan does to the layers in view."""
+        if self.tries.awake and self.draft.plan:
+            planned = {entry.linear.name: entry.choice for entry in self.draft.plan.linears}
+            for name in self.view.details.in_view:
+                if name in planned and self.tries.of(name) is None:
+                    self.tries.ask(self.draft.model, self.draft.recipe, name, planned[name])
 
     def _change(self, take) -> None:
         if self.draft.model is None or self.running:
@@ -132,6 +163,7 @@ class QuantizePage(Page):
         if self.draft.plan is None or self.draft.plan.blocks or self.running:
             return
         self.looks.drop()
+        self.tries.drop()  # the run needs its share of the machine
         self.run, self._started_s = QuantRun(), time.monotonic()
         self.folder = jobs.create("quantize", self.draft.spec(self.view.setup.measure.isChecked()))
         self.view.progress.follow.setChecked(True)
@@ -146,6 +178,15 @@ class QuantizePage(Page):
                 self.run.apply(Failed(error.message, error.hint_template, error.values))
         if self.run.path:
             self.made.emit(Path(self.run.path))
+
+    def open_report(self) -> None:
+        """Show the report of the run in the browser."""
+        if self.folder:
+            self.tasks.start(self._open_report(self.folder))
+
+    async def _open_report(self, folder: Path) -> None:
+        page = await asyncio.to_thread(quant_report.of_job, folder)
+        QDesktopServices.openUrl(QUrl.fromLocalFile(str(page)))
 
     def cancel(self) -> None:
         """End the run; its worker is gone when the task has ended."""
@@ -163,6 +204,7 @@ class QuantizePage(Page):
         """Show a job of earlier as it ended, from its folder alone."""
         if self.running:
             return
+        self.tries.drop()
         spec = jobs.spec_of(folder)
         self.run, self.folder = QuantRun(), folder
         for event in jobs.replay(folder):
@@ -190,12 +232,13 @@ class QuantizePage(Page):
 
     def would_lose(self) -> Sentence | None:
         if not self.running:
-            return None
+            return Sentence("An export is not finished.") if self.exports.progress else None
         return Sentence("The quantization of {name} is not finished.", {"name": self.draft.model.name})
 
     def statuses(self) -> list[Status]:
         if not self.running or self.run is None:
-            return []
+            gathering = self.tries.gathering
+            return [Status(Sentence("Gathering calibration statistics"), gathering.share)] if gathering else []
         words = Sentence("Quantizing {name}", {"name": self.draft.model.name})
         return [Status(words, self.run.share, self.run.left_s())]
 
@@ -211,7 +254,7 @@ class QuantizePage(Page):
             newest = next(reversed(self.run.modules))
             self.view.strip.choose(newest)
             self.view.details.show_chosen(newest)
-        self.view.details.draw(self.draft.plan, self.run, self.draft.model, bool(self.running))
+        self.view.details.draw(self.draft, self.run, bool(self.running))
         self.view.show_run(self.draft, self.run, bool(self.running), self.folder)
         if self.running and self.run:
             block = self._cells.block(self.run.current)
@@ -221,6 +264,8 @@ class QuantizePage(Page):
         """Draw what depends on the plan and on which part of the work the page is in."""
         running, done = bool(self.running), bool(self.run and self.run.path)
         plan = self.draft.plan
+        if done and Path(self.run.path).is_dir():
+            self.exports.look(Path(self.run.path))
         if self.draft.model or self.run:
             language.show(self.heading.setText, self.draft.model.name if self.draft.model else self.draft.output.name)
         else:
@@ -239,12 +284,15 @@ class QuantizePage(Page):
     def _connect(self) -> None:
         view = self.view
         self.looks.changed.connect(self.touch)
+        self.tries.changed.connect(self.touch)
         view.recipes.picked.connect(self.set_recipe)
         view.recipes.failed.connect(self.notices.tell)
         view.conflicts.fixed.connect(self.set_recipe)
         view.setup.recipe_changed.connect(self.set_recipe)
         view.setup.output_changed.connect(self.set_output)
-        view.details.choice_changed.connect(self.set_choice)
+        view.details.choice_changed.connect(self.try_choice)
+        view.details.kept.connect(self.keep)
+        view.details.discarded.connect(self.tries.end)
         view.details.unpinned.connect(view.strip.unpin)
         view.strip.chosen.connect(self.choose)
         view.details.look_wanted.connect(self.look)
@@ -256,6 +304,9 @@ class QuantizePage(Page):
         view.models_wanted.connect(self.models_wanted)
         view.history.picked.connect(self.reopen)
         view.again.clicked.connect(self.start)
+        view.result.report_wanted.connect(self.open_report)
+        view.report.clicked.connect(self.open_report)
+        self.exports.made.connect(self.made)
 
     def _pin(self, name: str) -> None:
         self.view.details.show_pinned(name)

@@ -82,6 +82,11 @@ def decibel(value: float | None) -> str:
     return DASH if value is None else f"{value:.1f} dB"
 
 
+def sqnr_db(output_error: float | None) -> float | None:
+    """A relative squared error as signal to quantization noise; None where there is no noise to compare with."""
+    return -10 * math.log10(output_error) if output_error else None
+
+
 def clock(value: float | None) -> str:
     """A duration as 00:41 or 1:02:05."""
     if value is None:

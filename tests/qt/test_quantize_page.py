@@ -1,18 +1,16 @@
 """The Quantize page from picking a model to the result, fed with events instead of a job."""
 
 import asyncio
-import json
-import struct
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from PySide6.QtCore import Qt
+from quantize_parts import BLOCKS, SHAPES, small_model
 
 from ui import language
 from ui.quantize_page import QuantizePage
 from workbench import jobs, recipe
-from workbench.catalog.folder import inspect
 from workbench.errors import WorkbenchError
 from workbench.events import (
     Advanced,
@@ -28,42 +26,10 @@ from workbench.events import (
 )
 from workbench.recipe import LAYERED, with_group_size
 
-BLOCKS = 30
-SHAPES = {
-    "self_attn.q_proj": (576, 576),
-    "self_attn.k_proj": (192, 576),
-    "self_attn.v_proj": (192, 576),
-    "self_attn.o_proj": (576, 576),
-    "mlp.gate_proj": (1536, 576),
-    "mlp.up_proj": (1536, 576),
-    "mlp.down_proj": (576, 1536),
-}
-
 
 @pytest.fixture
 def model(tmp_path):
-    """The starter's shapes as headers over a hole in a file: nothing reads the weights here."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    shapes = {"model.embed_tokens.weight": (49152, 576), "model.norm.weight": (576,)}
-    for block in range(BLOCKS):
-        shapes |= {f"model.layers.{block}.{name}.weight": shape for name, shape in SHAPES.items()}
-    header, end = {}, 0
-    for name, shape in shapes.items():
-        size = 2 * shape[0] * (shape[1] if len(shape) > 1 else 1)
-        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [end, end + size]}
-        end += size
-    text = json.dumps(header).encode()
-    with (folder / "model.safetensors").open("wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        file.truncate(8 + len(text) + end)
-    config = {
-        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 576, "intermediate_size": 1536,
-        "num_hidden_layers": BLOCKS, "num_attention_heads": 9, "num_key_value_heads": 3, "vocab_size": 49152,
-        "max_position_embeddings": 8192, "torch_dtype": "bfloat16", "tie_word_embeddings": True,
-    }  # fmt: skip
-    (folder / "config.json").write_text(json.dumps(config))
-    return inspect(folder)
+    return small_model(tmp_path)
 
 
 @pytest.fixture
@@ -147,20 +113,24 @@ def test_every_way_out_leads_to_a_plan_that_runs(page, model, qtbot, number, kep
     assert {planned.choice.group_size for planned in plan.quantized} == size
 
 
-def test_a_choice_for_one_module_takes_its_siblings_along(page, model):
+async def test_a_choice_for_one_module_takes_its_siblings_along(page, model, job):
+    job(lambda emit: asyncio.sleep(60))
     page.open(model)
     page.show_layer("model.layers.3.mlp.gate_proj")
     page.redraw()
     form = page.view.details.chosen.form
     form.bits.setCurrentIndex(form.bits.findData(8))
     form.bits.activated.emit(form.bits.currentIndex())
+    page.redraw()
+    page.view.details.chosen.trial.keep.click()
     changed = [planned.linear.name for planned in page.draft.plan.linears if planned.choice.bits == 8]
     assert changed == ["model.layers.3.mlp.gate_proj", "model.layers.3.mlp.up_proj"]
     assert page.primary.isEnabled(), "siblings that differ would be a conflict"
     assert page.view.recipes.choice.currentText() == "Layered, changed"
 
 
-def test_a_choice_for_all_blocks_and_eight_bits_drop_the_zero_point(page, model):
+async def test_a_choice_for_all_blocks_and_eight_bits_drop_the_zero_point(page, model, job):
+    job(lambda emit: asyncio.sleep(60))
     page.open(model)
     page.show_layer("model.layers.3.self_attn.k_proj")
     page.redraw()
@@ -168,6 +138,8 @@ def test_a_choice_for_all_blocks_and_eight_bits_drop_the_zero_point(page, model)
     form.scope.setCurrentIndex(1)
     form.bits.setCurrentIndex(form.bits.findData(8))
     form.bits.activated.emit(form.bits.currentIndex())
+    page.redraw()
+    page.view.details.chosen.trial.keep.click()
     changed = [planned for planned in page.draft.plan.linears if planned.choice.bits == 8]
     assert len(changed) == 3 * BLOCKS and {planned.linear.role for planned in changed} == {"q", "k", "v"}
     assert all(planned.choice.symmetric for planned in changed)
@@ -289,7 +261,7 @@ async def test_what_is_drawn_comes_from_the_event(page, model, job, until):
     page.redraw()
     details = page.view.details.chosen
     assert len(details.plot.curves()["after"][1]) == 120
-    assert details.figures["error"].accessibleName().endswith("4.0e-3 → 1.0e-3")
+    assert details.figures["error"].accessibleName().endswith("0.0040 → 0.0010")
     assert details.figures["clipped"].accessibleName() == "clipped: 0.02 %"
     assert details.figures["scale"].accessibleName() == "AWQ scale: 0.6–1.8"
     cell = next(cell for cell in page._cells.all() if cell.name == model.linears[0].name)
@@ -340,7 +312,7 @@ async def test_another_model_does_not_push_a_run_away(page, model, job, told, un
 # -- afterwards
 
 
-def test_a_finished_job_is_shown_again_from_its_folder(page, model, tmp_path):
+async def test_a_finished_job_is_shown_again_from_its_folder(page, model, tmp_path):
     result = tmp_path / "result"
     result.mkdir()
     folder = jobs.create(
@@ -356,7 +328,7 @@ def test_a_finished_job_is_shown_again_from_its_folder(page, model, tmp_path):
     assert not page.view.conflicts.isVisible(), "its own output is not in its way"
 
 
-def test_a_job_whose_original_is_gone_is_still_shown(page, model, tmp_path, told):
+async def test_a_job_whose_original_is_gone_is_still_shown(page, model, tmp_path, told):
     spec = {"model": str(tmp_path / "gone"), "output": str(tmp_path / "r"), "recipe": recipe.to_dict(LAYERED)}
     folder = jobs.create("quantize", spec)
     events = story(model, str(tmp_path / "r"))

@@ -7,6 +7,9 @@ from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QLabel, QVBoxLayout
 
 from ui import language
+from ui.quantize.check_list import CheckList
+from ui.quantize.export_menu import ExportMenu
+from ui.quantize.exports import Exports
 from ui.widgets import Card, button, label
 from ui.widgets.elided import Elided
 from ui.widgets.label import restyle
@@ -19,11 +22,12 @@ HEADS = ("", "size", "KL, nats per token", "perplexity", "same top token")
 
 
 class ResultCard(Card):
-    """`serve_wanted(original, result)` takes both folders on."""
+    """Signals: `serve_wanted(original, result)` takes both folders on, `report_wanted` shows the run's report."""
 
     serve_wanted = Signal(object, object)
+    report_wanted = Signal()
 
-    def __init__(self):
+    def __init__(self, exports: Exports):
         super().__init__()
         self._original: Path | None = None
         self._result: Path | None = None
@@ -39,27 +43,34 @@ class ResultCard(Card):
         self.rows = [self._row(row) for row in (1, 2, 3)]
         self.serve = button("Serve both", self._serve, kind="primary", icon="play-line")
         self.open = button("Open folder", self._open, icon="folder-open-line")
+        self.report = button("Open report", self.report_wanted.emit, icon="file-chart-line")
+        self.export = ExportMenu(exports)
+        self.checks = CheckList()
         words = QVBoxLayout()
         words.setSpacing(4)
         words.addWidget(self.heading)
         words.addWidget(self.place)
+        words.addWidget(self.checks)
         words.addStretch(1)
         row = QHBoxLayout()
         row.setSpacing(32)
         row.addLayout(words, 1)
         row.addLayout(self._grid)
-        actions = QVBoxLayout()
+        actions = QGridLayout()
         actions.setSpacing(8)
-        actions.addWidget(self.serve)
-        actions.addWidget(self.open)
-        actions.addStretch(1)
+        for place, action in enumerate((self.serve, self.report, self.open, self.export)):
+            actions.addWidget(action, *divmod(place, 2), Qt.AlignmentFlag.AlignTop)
+        actions.setRowStretch(2, 1)
         row.addLayout(actions)
         self.body.addLayout(row)
 
     def show_run(self, run: QuantRun, plan: Plan | None, original: Path | None) -> None:
         """Show a run that is done."""
         self._original, self._result = original, Path(run.path)
-        language.bind(self.heading.setText, "Done and verified")
+        wrong = run.failed_check is not None
+        language.bind(self.heading.setText, "Done, but a check failed" if wrong else "Done and verified")
+        restyle(self.heading, "tone", "rejected" if wrong else "")
+        self.checks.show_checks(run.checks)
         self.place.show_text(run.path)
         self.place.setToolTip(run.path)
         own = run.quality.get(self._result.name)
@@ -79,7 +90,8 @@ class ResultCard(Card):
             )  # fmt: skip
         for cell in self.rows[2]:
             cell.setVisible(plain is not None)
-        self.serve.setEnabled(original is not None and self._result.is_dir())
+        self.serve.setEnabled(original is not None and self._result.is_dir() and not wrong)
+        self.serve.setToolTip(str(Sentence(run.failed_check.name)) if wrong else "")
         self.open.setEnabled(self._result.is_dir())
 
     def texts(self) -> list[list[str]]:

@@ -7,8 +7,10 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QScrollArea, QSplitter, QStackedWidget, QVBoxLayout, QWidget
 
 from ui import language
+from ui.quantize.check_list import CheckList
 from ui.quantize.conflict_list import ConflictList
 from ui.quantize.details_pair import DetailsPair
+from ui.quantize.exports import Exports
 from ui.quantize.history import History
 from ui.quantize.looks import Looks
 from ui.quantize.notes import NoteList
@@ -16,6 +18,7 @@ from ui.quantize.progress_line import ProgressLine
 from ui.quantize.recipe_box import RecipeBox
 from ui.quantize.result_card import ResultCard
 from ui.quantize.setup_bar import SetupBar
+from ui.quantize.tries import Tries
 from ui.widgets import Card, EmptyState, FailureCard, button, label
 from ui.widgets.block_strip import BlockStrip, Cell
 from ui.widgets.error_scale import ErrorLegend
@@ -32,7 +35,7 @@ class Surface(QStackedWidget):
 
     models_wanted = Signal()
 
-    def __init__(self, looks: Looks):
+    def __init__(self, looks: Looks, tries: Tries, exports: Exports):
         super().__init__()
         self.recipes = RecipeBox()
         self.history = History()
@@ -40,13 +43,15 @@ class Surface(QStackedWidget):
         self.conflicts = ConflictList()
         self.strip = BlockStrip()
         self.legend = ErrorLegend()
-        self.details = DetailsPair(looks)
+        self.details = DetailsPair(looks, tries)
         self.setup = SetupBar()
         self.progress = ProgressLine()
         self.notes = NoteList()
         self.again = button("Try again", kind="primary", icon="refresh-line")
-        self.failure = FailureCard(self.again)
-        self.result = ResultCard()
+        self.report = button("Open report", icon="file-chart-line")
+        self.failure, self.checks = FailureCard(self.again, self.report), CheckList()
+        self.failure.layout().insertWidget(2, self.checks)
+        self.result = ResultCard(exports)
         self.strip.rescaled.connect(lambda: self.legend.show_scale(self.strip.scale))
         go = button("Go to Models", self.models_wanted.emit, kind="primary", icon="stack-line")
         self.addWidget(
@@ -62,6 +67,7 @@ class Surface(QStackedWidget):
         self.recipes.setEnabled(draft.model is not None and not running)
         self.summary.setVisible(draft.plan is not None)
         self.recipes.show_recipe(draft.recipe)
+        self.recipes.show_plan(None if running else draft.plan)
         self.conflicts.show_plan(None if running or done else draft.plan)
         self.strip.set_cells(cells)
         if draft.plan and draft.output:
@@ -82,6 +88,7 @@ class Surface(QStackedWidget):
             values = (ended.hint.values if ended.hint else {}) | ended.failed.values
             self.failure.show_failure(WorkbenchError(ended.failed.template, hint, **values), _log(folder))
         self.failure.setVisible(failed)
+        self.checks.show_checks(run.checks if failed else [])
         self.again.setEnabled(draft.plan is not None and not draft.plan.blocks)
         self.notes.show_run(None if failed else run, cancelled=bool(ended and ended.cancelled))
 

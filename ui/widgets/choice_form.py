@@ -3,20 +3,23 @@
 from dataclasses import replace
 from typing import Any
 
-from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QComboBox, QGridLayout, QVBoxLayout, QWidget
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QCheckBox, QComboBox, QDoubleSpinBox, QGridLayout, QHBoxLayout, QVBoxLayout, QWidget
 
 from ui import language
 from ui.widgets.label import label
+from ui.widgets.optional_number import MARGINS
 from ui.widgets.scheme import METHODS
-from workbench.recipe import Choice
+from workbench.recipe import BITS, Choice
 from workbench.words import Sentence
 
-BITS = ((4, Sentence("4 bit")), (8, Sentence("8 bit")))
+WIDTHS = tuple((bits, Sentence("{bits} bit", {"bits": bits})) for bits in reversed(BITS))
 GROUPS = ((0, Sentence("Largest that fits")), (32, "32"), (64, "64"), (128, "128"), (-1, Sentence("Whole row")))
 GRIDS = ((True, Sentence("Symmetric")), (False, Sentence("With zero point")))
 ORDERS = (("static", Sentence("By activation")), ("none", Sentence("As stored")))
 SCOPES = ((False, Sentence("This module")), (True, Sentence("All blocks")))
+WIDE = 560  # from here on the fields stand in two lines, else in three
 Options = tuple[tuple[Any, Sentence | str], ...]
 
 
@@ -30,15 +33,23 @@ class ChoiceForm(QWidget):
         self._shown: Choice | None = None
         self._siblings: tuple[str, ...] = ()
         self._options: dict[QComboBox, Options] = {}
+        self._fields: list[QWidget] = []
+        self._columns = 0
+        self._spun = 0.0
         self._grid = QGridLayout()
         self._grid.setHorizontalSpacing(12)
         self._grid.setVerticalSpacing(2)
-        self.method = self._combo(0, "Method", tuple((value, names[0]) for value, names in METHODS.items()))
-        self.bits = self._combo(1, "Bits", BITS)
-        self.group = self._combo(2, "Group", GROUPS)
-        self.symmetric = self._combo(3, "Grid", GRIDS)
-        self.order = self._combo(4, "Order", ORDERS)
-        self.scope = self._combo(5, "Holds for", SCOPES)
+        self.method = self._combo("Method", tuple((value, names[0]) for value, names in METHODS.items()))
+        self.bits = self._combo("Bits", WIDTHS)
+        self.group = self._combo("Group", GROUPS)
+        self.symmetric = self._combo("Grid", GRIDS)
+        self.order = self._combo("Order", ORDERS)
+        self.damping = self._damping()
+        self.clip, self.scale = self._check("Clip"), self._check("Scale")
+        language.bind(self.clip.setToolTip, "Search how far each group's range is clipped")
+        language.bind(self.scale.setToolTip, "Search AWQ's scale of the input channels")
+        self._searches()
+        self.scope = self._combo("Holds for", SCOPES)
         self.remark = label(role="caption", wrap=True)
         whole = QVBoxLayout(self)
         whole.setContentsMargins(0, 0, 0, 0)
@@ -47,12 +58,16 @@ class ChoiceForm(QWidget):
         whole.addWidget(self.remark)
         language.changed.connect(self._speak)
         self._speak()
+        self._place(4)
 
-    def show_choice(self, choice: Choice | None, siblings: tuple[str, ...] = ()) -> None:
-        """Show `choice`; `siblings` are the layers that vLLM fuses with this one, so they change with it."""
+    def show_choice(
+        self, choice: Choice | None, siblings: tuple[str, ...] = (), everywhere: bool | None = None
+    ) -> None:
+        """Show `choice`; `siblings` are the layers that vLLM fuses with this one, so they change with it.
+
+        `everywhere` is for which layers it holds; None leaves that as the user set it.
+        """
         self._shown, self._siblings = choice, siblings
-        for box in (self.method, self.bits, self.group, self.symmetric, self.order):
-            box.setEnabled(choice is not None)
         if siblings:
             language.bind(
                 self.remark.setText, "{names} load as one in vLLM and change together.", names=", ".join(siblings)
@@ -61,6 +76,9 @@ class ChoiceForm(QWidget):
             language.release(self.remark.setText)
             self.remark.clear()
         self.remark.setVisible(bool(siblings))
+        if everywhere is not None:
+            self.scope.setCurrentIndex(self.scope.findData(everywhere))
+        self._set_enabled(choice)
         if choice is None:
             return
         shown = {
@@ -72,13 +90,45 @@ class ChoiceForm(QWidget):
         }
         for box, value in shown.items():
             box.setCurrentIndex(box.findData(value))
-        self._set_enabled(choice)
+        for box, checked in ((self.clip, choice.clip), (self.scale, choice.scale)):
+            box.setChecked(checked)
+        self.damping.blockSignals(True)
+        self.damping.setValue(choice.damping * 100)
+        self.damping.blockSignals(False)
+        self._spun = self.damping.value()
 
     @property
     def everywhere(self) -> bool:
         return bool(self.scope.currentData())
 
-    def _combo(self, place: int, title: str, options: Options) -> QComboBox:
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        self._place(4 if self.width() >= WIDE else 3)
+        super().resizeEvent(event)
+
+    def _place(self, columns: int) -> None:
+        """Spread the fields over so many columns, in the order in which Tab visits them."""
+        if columns == self._columns:
+            return
+        self._columns = columns
+        for place, field in enumerate(self._fields):
+            self._grid.addWidget(field, *divmod(place, columns))
+        for column in range(4):
+            self._grid.setColumnStretch(column, int(column < columns))
+
+    def _field(self, title: str, content: QWidget) -> None:
+        """A caption and what it names."""
+        field = QWidget()
+        column = QVBoxLayout(field)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(2)
+        head = label(title, "caption")
+        head.setBuddy(content)
+        column.addWidget(head)
+        column.addWidget(content)
+        column.addStretch(1)  # captions of one line stand on one height
+        self._fields.append(field)
+
+    def _combo(self, title: str, options: Options) -> QComboBox:
         box = QComboBox()
         for value, _ in options:
             box.addItem("", value)
@@ -86,38 +136,76 @@ class ChoiceForm(QWidget):
         box.setMinimumContentsLength(8)
         box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         language.bind(box.setAccessibleName, title)
-        if options is not SCOPES:
-            box.activated.connect(self._on_activated)
-        row, column = divmod(place, 3)
-        head = label(title, "caption")
-        head.setBuddy(box)
-        self._grid.addWidget(head, row * 2, column)
-        self._grid.addWidget(box, row * 2 + 1, column)
-        self._grid.setColumnStretch(column, 1)
+        box.activated.connect(self._on_scope if options is SCOPES else self._on_changed)
+        self._field(title, box)
         return box
 
-    def _on_activated(self) -> None:
+    def _damping(self) -> QDoubleSpinBox:
+        """In percent of the mean of the Hessian's diagonal."""
+        spin = QDoubleSpinBox()
+        spin.setRange(0.01, 100)
+        spin.setDecimals(2)
+        spin.setSingleStep(0.5)
+        spin.setSuffix(" %")
+        spin.setKeyboardTracking(False)
+        spin.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        spin.lineEdit().setTextMargins(*MARGINS)
+        language.bind(spin.setAccessibleName, "Damping")
+        spin.valueChanged.connect(self._on_changed)
+        self._field("Damping", spin)
+        return spin
+
+    def _check(self, title: str) -> QCheckBox:
+        box = QCheckBox()
+        language.bind(box.setText, title)
+        box.clicked.connect(self._on_changed)
+        return box
+
+    def _searches(self) -> None:
+        both = QWidget()
+        row = QHBoxLayout(both)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.setSpacing(8)
+        for box in (self.clip, self.scale):
+            row.addWidget(box)
+        row.addStretch(1)
+        both.setMinimumHeight(self.method.sizeHint().height())
+        self._field("Search", both)
+
+    def _on_changed(self) -> None:
         if self._shown is None:
             return
+        bits, spun = self.bits.currentData(), self.damping.value()
         chosen = replace(
             self._shown,
             method=self.method.currentData(),
-            bits=self.bits.currentData(),
+            bits=bits,
             group_size=self.group.currentData(),
             # vLLM has no 8-bit kernel with zero points.
-            symmetric=self.symmetric.currentData() or self.bits.currentData() == 8,
+            symmetric=self.symmetric.currentData() or bits == 8,
             order=self.order.currentData(),
+            clip=self.clip.isChecked(),
+            scale=self.scale.isChecked(),
+            damping=round(spun / 100, 4) if spun != self._spun else self._shown.damping,  # shown rounded, kept whole
         )
         if chosen != self._shown:
             self.show_choice(chosen, self._siblings)
             self.changed.emit(chosen, self.everywhere)
 
-    def _set_enabled(self, choice: Choice) -> None:
+    def _on_scope(self) -> None:
+        if self._shown is not None:
+            self.changed.emit(self._shown, self.everywhere)
+
+    def _set_enabled(self, choice: Choice | None) -> None:
         """What has no meaning for the method is off."""
-        for box in (self.bits, self.group):
-            box.setEnabled(not choice.kept)
-        self.symmetric.setEnabled(not choice.kept and choice.bits == 4)
-        self.order.setEnabled(choice.method in ("gptq", "awq+gptq"))
+        self.method.setEnabled(choice is not None)
+        quantized = choice is not None and not choice.kept
+        for box in (self.bits, self.group, self.clip):
+            box.setEnabled(quantized)
+        self.symmetric.setEnabled(quantized and choice.bits < 8)
+        for box in (self.order, self.damping):
+            box.setEnabled(quantized and "gptq" in choice.method)
+        self.scale.setEnabled(quantized and "awq" in choice.method)
 
     def _speak(self) -> None:
         for box, options in self._options.items():

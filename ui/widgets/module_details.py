@@ -14,9 +14,11 @@ from ui.widgets.elided import Elided
 from ui.widgets.figure import Figure
 from ui.widgets.label import label
 from ui.widgets.scheme import scheme
+from ui.widgets.trial_bar import TrialBar
 from workbench import figures
-from workbench.events import Histogram, ModuleDone
+from workbench.events import Histogram, ModuleDone, WhatIf
 from workbench.plan import Planned
+from workbench.recipe import Choice
 from workbench.words import Sentence, say
 
 WIDEST = 960  # figures and form spread no further; the picture takes the rest
@@ -27,6 +29,8 @@ class Layer:
     """What is known of a layer. Without a histogram, `waiting` says why and `can_look` offers to make one.
 
     `siblings` are the last names of the layers fused with it, `tunable` says whether its choice may change now.
+    `tried` is a choice that is not in the recipe yet, with what the whole model would come to; `answer` is what the
+    shown choice, tried or planned, would do to the layer, and `state` how far that is.
     """
 
     name: str
@@ -37,18 +41,31 @@ class Layer:
     can_look: bool
     siblings: tuple[str, ...]
     tunable: bool
+    tried: Choice | None = None
+    everywhere: bool | None = None
+    outcome: Sentence | None = None
+    answer: WhatIf | None = None
+    state: Sentence | str | None = None
+
+    @property
+    def result(self) -> ModuleDone | WhatIf | None:
+        """What is known of the quantized layer: of the choice being tried, else of the run, else a prediction."""
+        return self.answer if self.tried is not None or self.done is None else self.done
 
 
 class ModuleDetails(Card):
     """Shows what is known of one layer: the plan alone, its histogram before any run, or its result.
 
     Signals:
-        choice_changed(name, choice, everywhere): the user wants this layer (or its like in all blocks) otherwise
+        choice_changed(name, choice, everywhere): the user tries another choice for this layer or its like
+        kept(name), discarded(name): what was tried shall be the recipe's, or be forgotten
         closed: the second card is not wanted any more
         look_wanted: its weights shall be read for a histogram
     """
 
     choice_changed = Signal(str, object, bool)
+    kept = Signal(str)
+    discarded = Signal(str)
     closed = Signal()
     look_wanted = Signal()
 
@@ -87,9 +104,13 @@ class ModuleDetails(Card):
         for place, figure in enumerate(self.figures.values()):
             grid.addWidget(figure, *divmod(place, 4))
             grid.setColumnStretch(place % 4, 3 if place % 4 == 0 else 2)
-        self.fallback = label(role="muted", wrap=True)
-        self.form = ChoiceForm()
-        for part in (figures_area, self.form):
+        self.fallback = label(
+            "Plain rounding was used: the chosen method found no stable solution.", role="muted", wrap=True
+        )
+        self.form, self.trial = ChoiceForm(), TrialBar()
+        self.trial.kept.connect(lambda: self.kept.emit(self.name))
+        self.trial.discarded.connect(lambda: self.discarded.emit(self.name))
+        for part in (figures_area, self.form, self.trial):
             part.setMaximumWidth(WIDEST)
         self.form.changed.connect(lambda choice, everywhere: self.choice_changed.emit(self.name, choice, everywhere))
         self.body.addLayout(head)
@@ -97,16 +118,18 @@ class ModuleDetails(Card):
         self.body.addWidget(figures_area)
         self.body.addWidget(self.fallback)
         self.body.addWidget(self.form)
+        self.body.addWidget(self.trial)
 
     def show_layer(self, layer: Layer) -> None:
         """Show one layer; nothing is done when it is already shown like this."""
         if layer == self._shown:
             return
         self._shown, self.name = layer, layer.name
-        done, looked = layer.done, layer.looked
-        self._show_heading(layer.planned, done)
-        if done is not None:
-            self.plot.show_counts(Counts(done.low, done.high, done.before, done.after, done.levels, done.not_finite))
+        looked, result = layer.looked, layer.result
+        self._show_heading(layer)
+        if result is not None:
+            counts = Counts(result.low, result.high, result.before, result.after, result.levels, result.not_finite)
+            self.plot.show_counts(counts)
         elif looked is not None:
             self.plot.show_counts(Counts(looked.low, looked.high, looked.counts, not_finite=looked.not_finite))
         else:
@@ -114,10 +137,13 @@ class ModuleDetails(Card):
         language.show(self.waiting.setText, layer.waiting or "")
         self.waiting.setVisible(layer.waiting is not None)
         self.look.setVisible(layer.can_look)
-        self._picture.setCurrentIndex(int(done is None and looked is None))
-        self._show_figures(layer.planned, looked, done)
-        self.form.show_choice(layer.planned.choice if layer.planned else None, layer.siblings)
+        self._picture.setCurrentIndex(int(result is None and looked is None))
+        self._show_figures(layer.planned, looked, result)
+        planned = layer.planned.choice if layer.planned else None
+        self.form.show_choice(layer.tried or planned, layer.siblings, layer.everywhere)
         self.form.setVisible(layer.planned is not None and layer.tunable)
+        self.trial.show_trial(layer.outcome or "", layer.state)
+        self.trial.setVisible(layer.tried is not None and layer.tunable)
 
     def _forget(self) -> None:
         """In another language the same layer reads differently."""
@@ -134,45 +160,43 @@ class ModuleDetails(Card):
         column.addStretch(1)
         return empty
 
-    def _show_heading(self, planned: Planned | None, done: ModuleDone | None) -> None:
-        parts = []
-        if planned:
-            linear = planned.linear
-            parts += [say("block {block}", block=linear.block), layer_in_block(linear.name, linear.block)]
-        elif done:
-            parts += [say("block {block}", block=done.block), layer_in_block(done.name, done.block)]
-        if done:
-            parts.append(scheme(done.method, done.bits, done.group_size, done.symmetric))
-        elif planned:
-            choice = planned.choice
-            parts.append(scheme(choice.method, choice.bits, choice.group_size, choice.symmetric))
+    def _show_heading(self, layer: Layer) -> None:
+        place = layer.planned.linear if layer.planned else layer.done
+        parts = [say("block {block}", block=place.block), layer_in_block(place.name, place.block)] if place else []
+        chosen = layer.tried or layer.done or (layer.planned and layer.planned.choice)
+        if layer.tried:
+            parts.append(say("tried"))
+        if chosen:
+            parts.append(scheme(chosen.method, chosen.bits, chosen.group_size, chosen.symmetric))
         text = " · ".join(parts)
         self.heading.show_text(text)
         self.heading.setToolTip(f"{text}\n{self.name}")
         self.setAccessibleName(text)
 
-    def _show_figures(self, planned: Planned | None, looked: Histogram | None, done: ModuleDone | None) -> None:
-        seen = done or looked
+    def _show_figures(
+        self, planned: Planned | None, looked: Histogram | None, result: ModuleDone | WhatIf | None
+    ) -> None:
+        seen = result or looked
         error = (
-            f"{figures.number(done.plain_output_error)} → {figures.number(done.output_error)}" if done else figures.DASH
+            f"{figures.number(result.plain_output_error)} → {figures.number(result.output_error)}"
+            if result
+            else figures.DASH
         )
         self.figures["error"].show_value(error)
-        self._show_number("sqnr", done and done.sqnr_db, "dB")
-        self.figures["clipped"].show_value(figures.percent(done.clipped if done else None, 2))
+        self._show_number("sqnr", figures.sqnr_db(result.output_error) if result else None, "dB")
+        self.figures["clipped"].show_value(figures.percent(result.clipped if result else None, 2))
         self.figures["outliers"].show_value(figures.percent(seen.outliers if seen else None, 2))
         self._show_number("kurtosis", seen and seen.kurtosis)
-        scaled = done is not None and done.scale_low is not None
-        span = f"{figures.number(done.scale_low, 2)}–{figures.number(done.scale_high, 2)}" if scaled else figures.DASH
-        self.figures["scale"].show_value(span)
-        self.figures["damping"].show_value(figures.percent(done.damping if done else None, 0))
-        self.figures["size"].show_value(*figures.bytes_apart(planned.bytes if planned else None))
-        language.show(
-            self.fallback.setText,
-            Sentence("Plain rounding was used: the chosen method found no stable solution.")
-            if done and done.fallback
-            else "",
+        scaled = result is not None and result.scale_low is not None
+        span = (
+            f"{figures.number(result.scale_low, 2)}–{figures.number(result.scale_high, 2)}" if scaled else figures.DASH
         )
-        self.fallback.setVisible(bool(done and done.fallback))
+        self.figures["scale"].show_value(span)
+        self.figures["damping"].show_value(figures.percent(result.damping if result else None, 0))
+        size = result.bytes if isinstance(result, WhatIf) else planned.bytes if planned else None
+        self.figures["size"].show_value(*figures.bytes_apart(size))
+        # Without statistics a trial can only round plainly: that says nothing about the method.
+        self.fallback.setVisible(bool(result and result.fallback and result.output_error is not None))
 
     def _show_number(self, name: str, value: float | None, unit: str = "") -> None:
         self.figures[name].show_value(figures.number(value), unit if value is not None else "")
