@@ -128,7 +128,7 @@ def test_dialogs_open_beside_the_window(box):
 
 
 def test_removing_asks_and_is_offered_for_own_recipes_only(box):
-    assert actions(box) == ["Save as…", "Import…", "Export…"]
+    assert actions(box) == ["Exceptions…", "Save as…", "Import…", "Export…"]
     box.show_recipe(MINE)
     save(box, "mine")
     assert actions(box)[-1] == "Remove mine…"

@@ -6,10 +6,12 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QComboBox, QFileDialog, QHBoxLayout, QMenu, QMessageBox, QToolButton, QWidget
 
 from ui import icons, language
+from ui.quantize.recipe_details import RecipeDetails
 from ui.quantize.recipe_name import RecipeName
 from workbench import recipe as recipes
 from workbench import recipes_kept
 from workbench.errors import WorkbenchError
+from workbench.plan import Plan
 from workbench.recipe import PRESETS, Recipe
 from workbench.recipes_kept import TITLES
 from workbench.words import Sentence, say
@@ -29,6 +31,7 @@ class RecipeBox(QWidget):
     def __init__(self):
         super().__init__()
         self._shown: Recipe | None = None
+        self._plan: Plan | None = None
         self.choice = QComboBox()
         language.bind(self.choice.setAccessibleName, "Recipe")
         self.choice.setMinimumContentsLength(26)
@@ -45,6 +48,8 @@ class RecipeBox(QWidget):
         self.more.setMenu(self.menu)
         self.naming = RecipeName(self)
         self.naming.kept.connect(self._on_kept)
+        self.details = RecipeDetails(self)
+        self.details.changed.connect(self.picked)
         self.question: QMessageBox | None = None
         row = QHBoxLayout(self)
         row.setContentsMargins(0, 0, 0, 0)
@@ -60,6 +65,14 @@ class RecipeBox(QWidget):
             self._shown = recipe
             self._fill()
 
+    def show_plan(self, plan: Plan | None) -> None:
+        """Let the details say what the rules match; without a plan there are none."""
+        self._plan = plan
+        if plan is None:
+            self.details.close()
+        else:
+            self.details.show_plan(plan)
+
     def showEvent(self, event) -> None:
         self._fill()  # files may have come or gone meanwhile
         super().showEvent(event)
@@ -72,6 +85,8 @@ class RecipeBox(QWidget):
     def fill_menu(self) -> None:
         """The actions on the recipe that is shown."""
         self.menu.clear()
+        self.menu.addAction(say("Exceptions…"), self.details.show).setEnabled(self._plan is not None)
+        self.menu.addSeparator()
         self.menu.addAction(say("Save as…"), self.save_as).setEnabled(self._shown is not None)
         self.menu.addAction(say("Import…"), self.choose_import)
         self.menu.addAction(say("Export…"), self.choose_export).setEnabled(self._shown is not None)

@@ -1,5 +1,6 @@
 """How a layer is quantized, in the words of the papers and of vLLM."""
 
+from workbench.recipe import AUTO, WHOLE_ROW
 from workbench.words import Sentence, say
 
 # value → (long name, mark in a narrow cell)
@@ -26,7 +27,13 @@ def scheme(method: str, bits: int, group_size: int, symmetric: bool) -> str:
         (
             str(METHODS[method][0]),
             say("{bits} bit", bits=bits),
-            say("whole row") if group_size < 1 else say("group {size}", size=group_size),
+            _group(group_size),
             say("symmetric") if symmetric else say("with zero point"),
         )
     )
+
+
+def _group(size: int) -> str:
+    if size == AUTO:
+        return say("largest group that fits")
+    return say("whole row") if size == WHOLE_ROW else say("group {size}", size=size)
