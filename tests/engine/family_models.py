@@ -23,6 +23,8 @@ SETTINGS = {
     "qwen3_moe": MOE,
     "deepseek_v2": DEEPSEEK,
     "deepseek_v3": DEEPSEEK,
+    "glm4_moe": DEEPSEEK | {"num_key_value_heads": 2},
+    "cohere": {"logit_scale": 0.5},  # attention and MLP side by side behind one norm
 }
 
 

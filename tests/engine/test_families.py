@@ -81,7 +81,11 @@ def test_a_family_is_quantized(tmp_path, family, chosen):
     right = ours(source)
     assert (ours(tmp_path / "out") - right).std() < (0.6 if chosen == "rtn" else 0.5) * right.std()
     moved = [event for event in events if isinstance(event, Note) and "stored in 16 bit" in event.message]
-    assert len(moved) == (chosen != "rtn") and all(0 < note.values["percent"] < 50 for note in moved)
+    # One norm serves all of Cohere's block, so that it can take scales only where attention and MLP both ask for them.
+    assert len(moved) == (chosen == "best" or (chosen == "layered" and family != "cohere"))
+    assert all(0 < note.values["percent"] < 50 for note in moved)
+        0 < note.values["percent"] < 50 for note in moved
+    )
     if chosen == "rtn":
         return
     errors = [module.output_error / module.plain_output_error for module in modules.values()]

@@ -51,17 +51,18 @@ class Skeleton:
             self.layers: nn.ModuleList = getattr(self.body, "layers", nn.ModuleList())
             self._check_shape()
             self._shell = Shell(self.config, self.layers, attention, device)
-        except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+            ending, entry = self._shell.ending(), self._shell.entry()
+        except (OSError, ValueError, KeyError, AttributeError, TypeError, RuntimeError) as error:
             raise WorkbenchError(
                 "The model in {folder} cannot be built: {reason}.", "Check its config.json.",
                 folder=str(folder), reason=(str(error).splitlines() or [type(error).__name__])[0].rstrip("."),
             ) from error  # fmt: skip
         self.usual = self._is_usual()
         self._name_parts()
-        self.logits: Callable[[Tensor], Tensor] = self._shell.ending() or self._refuse_ending()
-        self._entry = self._shell.entry()
-        if self._entry is None:
-            self.refuse(refusals.ENTRY)
+        if ending is None or entry is None:
+            self.refuse(refusals.ENTRY if entry is None else refusals.ENDING)
+        self.logits: Callable[[Tensor], Tensor] = ending  # what follows norm and head
+        self._entry: Tensor = entry
         self.moved = 0.0  # how far the 16-bit store of norms moved AWQ scales, as a share
         self.told: set[str] = set()  # what is said once, not for each block
 
@@ -158,7 +159,12 @@ class Skeleton:
 
         Refuses experts that do something else than is understood here.
         """
-        self.usual = self.usual and self._proved(self.load(0))
+        block = self.load(0)
+        try:
+            self.run(block, torch.zeros(1, 4, self.config.hidden_size, device=self.device))
+        except (ValueError, TypeError, RuntimeError, AttributeError, IndexError) as error:
+            self.refuse(refusals.STOPPED, reason=(str(error).splitlines() or [type(error).__name__])[0])
+        self.usual = self.usual and self._proved(block)
         for index, layer in enumerate(self.layers):
             for path, module in fused(layer).items():
                 expert = self.load(index).get_submodule(path)[0]
@@ -216,9 +222,6 @@ class Skeleton:
         self.final_norm = below + names[self.body.norm].removeprefix(above) + "."
         head = names[self.model.get_output_embeddings()] + ".weight"
         self.head = next((name for name in (head, f"language_model.{head}") if name in self.weights), head)
-
-    def _refuse_ending(self) -> NoReturn:
-        self.refuse(refusals.ENDING)
 
     def refuse(self, what: Sentence, **values: Any) -> NoReturn:
         """Say what about this model was not understood."""

@@ -72,7 +72,8 @@ class Shell:
         entered = self._listeners[0].hidden
         plain = self._body.norm(entered) @ head.weight.T
         cap = getattr(self._body.config, "final_logit_softcapping", None)
-        for known in (_as_they_are, *((_Capped(cap),) if cap else ())):
+        factor = ((right * plain).sum() / plain.square().sum()).item()
+        for known in (_as_they_are, _Scaled(factor), *((_Capped(cap),) if cap else ())):
             if torch.allclose(known(plain), right, rtol=1e-3, atol=1e-4):
                 return known
         return None
@@ -99,6 +100,16 @@ class _Listener(nn.Module):
     def forward(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         self.hidden, self.args, self.kwargs = hidden_states, args, kwargs
         return hidden_states
+
+
+class _Scaled:
+    """Logits times a factor, as in Cohere and Granite."""
+
+    def __init__(self, factor: float):
+        self._factor = factor
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        return logits * self._factor
 
 
 class _Capped:

@@ -153,7 +153,7 @@ class WalkedTurn(Turn):
             path
             for stage in known.stages
             for path in stage.linears
-            if self._uses_awq(path) and not stage.norm and path not in fed
+            if self._uses_awq(path) and path not in fed and not (stage.norm and self._uses_awq(*stage.linears))
         ]
         for stage in known.stages:
             if stage.experts:
