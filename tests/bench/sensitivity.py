@@ -25,7 +25,7 @@ from workbench.quantization.blocks import Skeleton, device_of
 from workbench.recipe import PRESETS, Choice, Recipe, with_group_size, with_rules
 
 SINGLES, BITS, TOKENS = 28, 3, 2048
-MIX_TOKENS = 8192
+MIX_TOKENS = 4096
 BAR = 0.6  # Spearman's coefficient
 
 
