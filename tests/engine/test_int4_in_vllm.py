@@ -26,6 +26,7 @@ CASES = {
     "eight bits with biases": {ATTENTION: stored(8, 32, symmetric=False), MLP: stored(8, 64)},
     "channels": {ATTENTION: stored(4, 0), MLP: stored(8, 0)},
     "static order": {ATTENTION: stored(4, 32), MLP: stored(4, 32, order="static")},
+    "two bits": {ATTENTION: stored(2, 32, symmetric=False), MLP: stored(2, 64)},
     "layer 0 plain": {ATTENTION: stored(4, 32), MLP: stored(8, 32)},
 }
 LAYER_0 = tuple(f"model.layers.0.self_attn.{role}_proj" for role in "qkvo") + tuple(
@@ -42,7 +43,9 @@ def answers(tmp_path_factory):
         plain = write_plain(folder / f"{name} plain", bias="biases" in name)
         references[name] = write_packed(plain, folder / name, groups, LAYER_0 if name == "layer 0 plain" else ())
     out = folder / "answers.json"
-    runs = [*(str(folder / name) for name in CASES), f"{folder / 'layered'}@bfloat16"]
+    write_packed(write_plain(folder / "three plain"), folder / "three bits", {ATTENTION: stored(3, 32)})
+    references["three bits"] = None
+    runs = [*(str(folder / name) for name in (*CASES, "three bits")), f"{folder / 'layered'}@bfloat16"]
     child = Path(__file__).with_name("load_in_vllm.py")
     done = subprocess.run(
         [sys.executable, str(child), str(out), json.dumps(PROMPT), *runs],
@@ -85,6 +88,10 @@ def test_vllm_computes_the_packed_weights(answers, name):
     assert answer["given"] == pytest.approx(logprobs, abs=1e-3)
     assert answer["tokens"] == tokens
     assert answer["kernels"] == ["UnpackedLinearKernel"]  # float32: vLLM's own kernel has no product for it
+
+
+def test_three_bits_are_refused_as_the_plan_says(answers):
+    assert "error" in answers[0]["three bits"][1]
 
 
 def test_the_packed_tensors_are_let_go(answers):
