@@ -84,8 +84,6 @@ def test_a_family_is_quantized(tmp_path, family, chosen):
     # One norm serves all of Cohere's block, so that it can take scales only where attention and MLP both ask for them.
     assert len(moved) == (chosen == "best" or (chosen == "layered" and family != "cohere"))
     assert all(0 < note.values["percent"] < 50 for note in moved)
-        0 < note.values["percent"] < 50 for note in moved
-    )
     if chosen == "rtn":
         return
     errors = [module.output_error / module.plain_output_error for module in modules.values()]
