@@ -79,7 +79,7 @@ class Tries(QObject):
         """How far the answer is; None when all of it is there."""
         if self._worker is None:
             return f"{self.error} {self.error.hint}".strip() if self.error else None
-        if refused := self._worker.refused.get(name):
+        if (refused := self._worker.refused.get(name)) and not self._worker.waiting(name):
             told = WorkbenchError(refused.message, refused.hint, **refused.values)
             return f"{told} {told.hint}".strip()
         answer = self.answer(name, self._asked.get(name))
