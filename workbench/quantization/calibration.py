@@ -13,6 +13,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from workbench import paths
 from workbench.errors import WorkbenchError
+from workbench.quantization.dialogue import token_ids
 
 DOCUMENT = "<|document|>"
 BATCH_TOKENS = 4096
@@ -99,14 +100,15 @@ def held_text() -> list[str]:
 def sequences(
     texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, length: int, budget: int, seed: int = 0
 ) -> Sequences:
-    """Documents shuffled by `seed`, cut at `length`, until `budget` tokens are taken."""
+    """Documents shuffled by `seed`, cut at `length`, until `budget` tokens are taken; conversations as the model's
+    chat template renders them."""
     assert length > 0, length
     order = list(texts)
     random.Random(seed).shuffle(order)
     pieces: list[tuple[int, ...]] = []
     left = budget
     for text in order:
-        ids = tokenizer(text, verbose=False)["input_ids"][:left]
+        ids = token_ids(text, tokenizer)[:left]
         pieces += [tuple(ids[at : at + length]) for at in range(0, len(ids), length)]
         left -= len(ids)
         if left <= 0:
