@@ -18,10 +18,17 @@ def test_turns_of_a_conversation():
     assert [turn["role"] for turn in dialogue.turns("用户：你好\n助手：您好")] == ["user", "assistant"]
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["Plain prose.", "User: alone", "He wrote:\nUser: a\nAssistant: b", "User: a\nUser: b", "Assistant: a\nUser: b", "User:\nAssistant: b"],
-)  # fmt: skip
+OTHERS = (
+    "Plain prose.",
+    "User: alone",
+    "He wrote:\nUser: a\nAssistant: b",
+    "User: a\nUser: b",
+    "Assistant: a\nUser: b",
+    "User:\nAssistant: b",
+)
+
+
+@pytest.mark.parametrize("text", OTHERS)
 def test_anything_else_is_no_conversation(text):
     assert dialogue.turns(text) == []
 
