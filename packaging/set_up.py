@@ -19,10 +19,22 @@ TORCH = "2.13.0"
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 # They come along with the CPU engine, do not fit this torch, and break importing models. Nothing here needs them.
 UNWANTED = ("torchvision", "torchaudio", "torchcodec")
-QT_PACKAGES = (
-    "xvfb libxcb-icccm4 libxcb-keysyms1 libxcb-cursor0 libxcb-image0 libxcb-render-util0 libxcb-shape0 "
-    "libxcb-xinerama0 libxkbcommon-x11-0 libegl1 libgl1 libdbus-1-3 libfontconfig1 libglib2.0-0"
-).split()
+QT_PACKAGES = [
+    "xvfb",
+    "libxcb-icccm4",
+    "libxcb-keysyms1",
+    "libxcb-cursor0",
+    "libxcb-image0",
+    "libxcb-render-util0",
+    "libxcb-shape0",
+    "libxcb-xinerama0",
+    "libxkbcommon-x11-0",
+    "libegl1",
+    "libgl1",
+    "libdbus-1-3",
+    "libfontconfig1",
+    "libglib2.0-0",
+]
 FONT_PACKAGES = ["fonts-noto-cjk", "fontconfig"]
 ROOM_GB = 7
 
