@@ -228,6 +228,7 @@ async def test_a_run_another_model_and_the_end_take_the_worker_away(page, model,
     page.open(model)
     await until(lambda: worker.ended == ["whatif"])
     assert page.tries.of(GATE) is None
+    await until(lambda: shown(page).form.bits.currentData() == 4)  # drawn with the next frame
     pick(shown(page).form.bits, 8)
     await until(lambda: len(worker.asked) == 2)
     await tasks.stop_all()
