@@ -112,7 +112,7 @@ class ModuleDetails(Card):
         self.trial.discarded.connect(lambda: self.discarded.emit(self.name))
         for part in (figures_area, self.form, self.trial):
             part.setMaximumWidth(WIDEST)
-        self.form.changed.connect(lambda choice, everywhere: self.choice_changed.emit(self.name, choice, everywhere))
+        self.form.changed.connect(self._on_changed)
         self.body.addLayout(head)
         self.body.addWidget(self._picture, 1)
         self.body.addWidget(figures_area)
@@ -144,6 +144,10 @@ class ModuleDetails(Card):
         self.form.setVisible(layer.planned is not None and layer.tunable)
         self.trial.show_trial(layer.outcome or "", layer.state)
         self.trial.setVisible(layer.tried is not None and layer.tunable)
+
+    def _on_changed(self, choice: Choice, everywhere: bool) -> None:
+        self._shown = None  # the form no longer says what was shown, so the same layer is shown anew
+        self.choice_changed.emit(self.name, choice, everywhere)
 
     def _forget(self) -> None:
         """In another language the same layer reads differently."""
