@@ -11,6 +11,8 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import programs
+
 FACTS = {
     "version": "0.32.0", "torch": "2.13.0+cpu", "cpu": True, "plugin": True, "openmp": None,
     "flags": [
@@ -23,10 +25,8 @@ FACTS = {
 
 def install(folder: Path, *steps: tuple) -> Path:
     """The path of an interpreter in `folder` that plays the steps: print, stderr, sleep, tree, answer, exit."""
-    python = folder / "python"
     start = f"[sys.executable, {__file__!r}, {str(folder)!r}, *sys.argv[1:]]"
-    python.write_text(f"#!{sys.executable}\nimport os, sys\nos.execv(sys.executable, {start})\n")
-    python.chmod(0o755)
+    python = programs.write(folder / "python", f"import os, sys\nos.execv(sys.executable, {start})\n")
     (folder / "steps.json").write_text(json.dumps(steps))
     return python
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -60,7 +61,7 @@ def test_the_same_error_in_chinese(lathe, tmp_path):
 
 
 def test_a_reader_that_has_gone_is_no_error(lathe, tiny, tmp_path):
-    line = f"{sys.executable} -m workbench.cli plan {tiny} --json | head -c 10"
+    line = shlex.join([sys.executable, "-m", "workbench.cli", "plan", str(tiny), "--json"]) + " | head -c 10"
     env = {**os.environ, "LATHE_HOME": str(tmp_path / "home")}
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, env=env, timeout=60)
     assert "Traceback" not in done.stderr

@@ -160,3 +160,12 @@ def test_a_profile_that_makes_no_sense_is_a_sentence(wrong):
 def test_speculation_that_makes_no_sense_is_a_sentence(wrong):
     with pytest.raises(WorkbenchError):
         Speculation(**wrong)
+
+
+def test_openmp_below_a_folder_with_a_space_is_found_by_its_folder(monkeypatch):
+    monkeypatch.delenv("LD_PRELOAD", raising=False)
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/lib")
+    env = built(replace(CPU, openmp="/my models/v/lib/libiomp5.so")).env
+    assert env["LD_PRELOAD"] == "libiomp5.so"
+    assert env["LD_LIBRARY_PATH"] == "/my models/v/lib:/opt/lib"
+    assert "LD_PRELOAD" not in built(replace(CPU, openmp="/a:b/libiomp5.so")).env

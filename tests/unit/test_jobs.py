@@ -1,9 +1,9 @@
 """Jobs as folders: real children that stand in for the worker, and the real worker where no torch is needed."""
 
 import asyncio
-import sys
 from pathlib import Path
 
+import programs
 import pytest
 
 from workbench import jobs, paths
@@ -19,13 +19,11 @@ def own_home(tmp_path, monkeypatch):
 
 def interpreter(tmp_path: Path, body: str) -> Settings:
     """Settings whose engine interpreter is a program that does `body` with the job's `folder`."""
-    program = tmp_path / "python"
-    program.write_text(
-        f"#!{sys.executable}\nimport os, sys, time\nfrom pathlib import Path\nfolder = Path(sys.argv[3])\n"
+    opening = (
+        "import os, sys, time\nfrom pathlib import Path\nfolder = Path(sys.argv[3])\n"
         "def report(line):\n    print(line, flush=True)\n    open(folder / 'events.jsonl', 'a').write(line + chr(10))\n"
-        + body
     )
-    program.chmod(0o755)
+    program = programs.write(tmp_path / "python", opening + body)
     return Settings(engine_python=str(program))
 
 

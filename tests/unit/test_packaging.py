@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import programs
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,13 +24,13 @@ def set_up(tmp_path, monkeypatch):
     spec.loader.exec_module(module)
     python = tmp_path / "venv 环境" / "bin" / "python"
     python.parent.mkdir(parents=True)
-    python.write_text(
-        f"#!{sys.executable}\nimport json, sys\nfrom pathlib import Path\nhere = Path({str(tmp_path)!r})\n"
+    programs.write(
+        python,
+        f"import json, sys\nfrom pathlib import Path\nhere = Path({str(tmp_path)!r})\n"
         "with open(here / 'calls.jsonl', 'a') as log:\n    print(json.dumps(sys.argv[1:]), file=log)\n"
         "fails = (here / 'fails').read_text().split() if (here / 'fails').exists() else []\n"
-        "sys.exit(any(word in sys.argv for word in fails))\n"
+        "sys.exit(any(word in sys.argv for word in fails))\n",
     )
-    python.chmod(0o755)
     for name, value in {"VENV": python.parent.parent, "PYTHON": python, "STAMP": python.parent / "stamp"}.items():
         monkeypatch.setattr(module, name, value)
     module.calls = lambda: [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text().splitlines()]

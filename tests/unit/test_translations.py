@@ -69,9 +69,17 @@ def name_of(call: ast.Call, errors: set[ast.Call]) -> str:
     return ""
 
 
+def parsed(path: Path) -> ast.Module:
+    text = path.read_text(encoding="utf-8")
+    try:
+        return ast.parse(text)
+    except SystemError:  # CPython before 3.11.8 loses count of its depth now and then (gh-106905); not twice in a row
+        return ast.parse(text)
+
+
 def templates(path: Path) -> Iterator[tuple[str | ast.JoinedStr, int]]:
     """Each template of a file with its line."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = parsed(path)
     errors = set()  # super().__init__ of an error class is a WorkbenchError call, too
     for made in ast.walk(tree):
         if isinstance(made, ast.ClassDef) and any("WorkbenchError" in ast.unparse(base) for base in made.bases):

@@ -1,9 +1,9 @@
 """The client of the what-if worker, with a real child in the worker's place."""
 
 import asyncio
-import sys
 from pathlib import Path
 
+import programs
 import pytest
 
 from workbench import jobs, whatif
@@ -15,8 +15,7 @@ from workbench.recipe import PRESETS
 from workbench.settings import Settings
 
 # Answers every question once it has all of them, so that the order is the test's and not the clock's.
-CHILD = """#!{python}
-import json, sys, time
+CHILD = """import json, sys, time
 sys.path.insert(0, {root!r})
 from pathlib import Path
 from workbench.events import Finished, WhatIf, WhatIfRefused, encode
@@ -44,9 +43,7 @@ print(encode(Finished(str(folder))), flush=True)
 @pytest.fixture
 def trials(tmp_path, monkeypatch):
     monkeypatch.setenv("LATHE_HOME", str(tmp_path / "home"))
-    program = tmp_path / "python"
-    program.write_text(CHILD.format(python=sys.executable, root=str(Path(whatif.__file__).parents[1])))
-    program.chmod(0o755)
+    program = programs.write(tmp_path / "python", CHILD.format(root=str(Path(whatif.__file__).parents[1])))
     seen = []
     made = whatif.Trials(tmp_path, PRESETS["layered"], Settings(engine_python=str(program)), seen.append)
     made.seen = seen  # what was handed on

@@ -142,10 +142,23 @@ def _environment(profile: Profile, key: str, facts: EngineFacts) -> dict[str, st
         if "--kv-cache-memory-bytes" not in facts.flags:
             env[CPU_KV] = str(math.ceil(profile.kv_gib or CPU_KV_GIB))
         if facts.openmp:
-            env["LD_PRELOAD"] = ":".join(filter(None, (facts.openmp, os.environ.get("LD_PRELOAD"))))
+            env |= _preloaded(facts.openmp)
     if not facts.plugin:
         env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(source_root()), os.environ.get("PYTHONPATH"))))
     return env
+
+
+def _preloaded(library: str) -> dict[str, str]:
+    """LD_PRELOAD ends a path at a space or colon, so such a library is named alone and found by its folder."""
+    folder, name = os.path.split(library)
+    if not re.search(r"[\s:;]", library):
+        return {"LD_PRELOAD": ":".join(filter(None, (library, os.environ.get("LD_PRELOAD"))))}
+    if re.search("[:;]", folder):
+        return {}  # no variable can say this folder; the engine only computes more slowly
+    return {
+        "LD_PRELOAD": ":".join(filter(None, (name, os.environ.get("LD_PRELOAD")))),
+        "LD_LIBRARY_PATH": ":".join(filter(None, (folder, os.environ.get("LD_LIBRARY_PATH")))),
+    }
 
 
 def _no_proxy() -> dict[str, str]:
