@@ -24,6 +24,7 @@ PROMPT = [5, 17, 200, 31, 99, 7, 63, 250, 12, 44, 301, 8]
 VLLM = {
     "LATHE_ENGINE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1",
+    "TORCHDYNAMO_DISABLE": "1",  # compiling takes longer than all that is tested here
 }  # fmt: skip
 LOADED = {
     "awq": ("awq", (4, 32, False)), "awq symmetric": ("awq", (4, 64, True)), "awq rows": ("awq", (4, 0, True)),

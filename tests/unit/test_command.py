@@ -169,3 +169,8 @@ def test_openmp_below_a_folder_with_a_space_is_found_by_its_folder(monkeypatch):
     assert env["LD_PRELOAD"] == "libiomp5.so"
     assert env["LD_LIBRARY_PATH"] == "/my models/v/lib:/opt/lib"
     assert "LD_PRELOAD" not in built(replace(CPU, openmp="/a:b/libiomp5.so")).env
+
+
+def test_nothing_is_compiled_where_torch_cannot_compile():
+    assert built(replace(CPU, python="/my models/v/bin/python")).env["TORCHDYNAMO_DISABLE"] == "1"
+    assert "TORCHDYNAMO_DISABLE" not in built().env

@@ -143,6 +143,8 @@ def _environment(profile: Profile, key: str, facts: EngineFacts) -> dict[str, st
             env[CPU_KV] = str(math.ceil(profile.kv_gib or CPU_KV_GIB))
         if facts.openmp:
             env |= _preloaded(facts.openmp)
+        if re.search(r"\s", facts.python):
+            env["TORCHDYNAMO_DISABLE"] = "1"  # torch's compiler cannot name its own headers below such a folder
     if not facts.plugin:
         env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(source_root()), os.environ.get("PYTHONPATH"))))
     return env
