@@ -62,6 +62,7 @@ def answers(tmp_path_factory):
 ENGINE = {
     "LATHE_ENGINE": "1",
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "TORCHDYNAMO_DISABLE": "1",  # compiling takes longer than all that is tested here
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "OMP_NUM_THREADS": "1",
