@@ -107,7 +107,6 @@ async def test_the_whole_way(home, picture, until, starter_model, qapp):
     run = window.engines.run("quantized")
     await until(lambda: run.sample.draft_tokens, 10)
     assert any(value is not None for value in run.series.acceptance)
-    assert any(run.series.kv_usage)
     picture(window, "6-chat")
 
     # Of the simple facts that the original knows, INT4 still knows nine in ten.
@@ -116,6 +115,9 @@ async def test_the_whole_way(home, picture, until, starter_model, qapp):
     print(f"facts: original {len(known['original'])} of {len(FACTS)}, INT4 keeps {len(kept)} of them")
     assert len(known["original"]) >= 18
     assert len(kept) >= 0.9 * len(known["original"])
+
+    # One short answer can fall between two polls of the gauge; so many requests cannot.
+    assert any(run.series.kv_usage)
 
     # The other language and the other theme, with everything in place.
     window.switch_language()
