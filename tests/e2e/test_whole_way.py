@@ -85,7 +85,7 @@ async def test_the_whole_way(home, picture, until, starter_model, qapp):
     sides = ("original", "quantized")
     await until(lambda: all(window.engines.state(side) == "ready" for side in sides), 300, lambda: told)
     picture(window, "5-serving")
-    tree = psutil.Process().children(recursive=True)
+    tree = [process for process in psutil.Process().children(recursive=True) if process.name() != "Xvfb"]
     assert len(tree) >= 6
 
     # Chat: one prompt to both, each timed alone.
@@ -105,8 +105,7 @@ async def test_the_whole_way(home, picture, until, starter_model, qapp):
         assert done.tokens_per_s > 0
     assert turn.replies["quantized"].done.drafted, "the prompt quotes, so there is something to draft"
     run = window.engines.run("quantized")
-    await until(lambda: run.sample.draft_tokens, 10)
-    assert any(value is not None for value in run.series.acceptance)
+    await until(lambda: any(value is not None for value in run.series.acceptance), 15)
     picture(window, "6-chat")
 
     # Of the simple facts that the original knows, INT4 still knows nine in ten.
