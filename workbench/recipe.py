@@ -6,15 +6,16 @@ A group size of 0 leaves the size to the model: 128 where that divides every inp
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from workbench import paths
-from workbench.choice import AUTO, BITS, GROUP_SIZES, KEEP, PLAIN, WHOLE_ROW, Choice, choice, label_of
+from workbench.choice import AUTO, BITS, GROUP_SIZES, KEEP, PLAIN, WHOLE_ROW, Choice
 from workbench.errors import WorkbenchError
+from workbench.option import label_of, option
 
 __all__ = [
     "AUTO", "BITS", "GROUP_SIZES", "KEEP", "LAYERED", "PLAIN", "PRESETS", "WHOLE_ROW", "Choice", "Recipe", "Rule",
@@ -40,25 +41,25 @@ class Recipe:
     `tensor_parallel` is over how many GPUs the result shall be split when served; the plan sees to it that it can.
     """
 
-    name: str = choice("", "Name")
-    attention: Choice = field(default=PLAIN, metadata={"label": "Attention", "values": ()})
-    mlp: Choice = field(default=PLAIN, metadata={"label": "MLP", "values": ()})
-    rules: tuple[Rule, ...] = choice((), "Exceptions")
-    samples: int = choice(128, "Calibration samples")
-    length: int = choice(512, "Tokens in a sample")
-    calibration_file: str | None = choice(None, "Calibration file")
-    seed: int = choice(0, "Seed")
-    tensor_parallel: int = choice(1, "GPUs to split over")
+    name: str = option("", "Name")
+    attention: Choice = option(PLAIN, "Attention")
+    mlp: Choice = option(PLAIN, "MLP")
+    rules: tuple[Rule, ...] = option((), "Exceptions")
+    samples: int = option(128, "Calibration samples")
+    length: int = option(512, "Tokens in a sample")
+    calibration_file: str | None = option(None, "Calibration file")
+    seed: int = option(0, "Seed")
+    tensor_parallel: int = option(1, "GPUs to split over")
 
     def __post_init__(self) -> None:
-        for option, least, most in (
+        for name, least, most in (
             ("samples", 1, 1_000_000), ("length", 8, 1_000_000), ("seed", 0, 1_000_000), ("tensor_parallel", 1, 1024),
         ):  # fmt: skip
-            value = getattr(self, option)
+            value = getattr(self, name)
             if type(value) is not int or not least <= value <= most:
                 raise WorkbenchError(
                     "{label} cannot be {value}.", "Choose a whole number from {least} to {most}.",
-                    label=label_of(self, option), value=value, least=least, most=most,
+                    label=label_of(self, name), value=value, least=least, most=most,
                 )  # fmt: skip
         if not isinstance(self.name, str) or "\n" in self.name:
             raise WorkbenchError("The name of a recipe must be one line of text.", "Give it a short name.")
@@ -191,7 +192,7 @@ def _known(kind: type, stored: Any) -> dict[str, Any]:
             "A recipe is made of objects with named fields; {value} is none.", "Compare the file with a preset.",
             value=json.dumps(stored, default=str)[:60],
         )  # fmt: skip
-    names = [option.name for option in fields(kind)]
+    names = [each.name for each in fields(kind)]
     for key in stored:
         if key not in names:
             near = get_close_matches(str(key), names, 1)

@@ -3,28 +3,23 @@
 import json
 import os
 import sys
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
 
 from workbench import paths
 from workbench.errors import WorkbenchError
-
-
-def setting(default: Any, label: str, *values: Any) -> Any:
-    """A field with its label (a template) and, where the choice is closed, its values."""
-    return field(default=default, metadata={"label": label, "values": values})
+from workbench.option import is_possible, option
 
 
 @dataclass(slots=True)
 class Settings:
     """Every setting, declared once: the file and the form read the same fields."""
 
-    language: str = setting("", "Language", "", "en", "zh_CN")
-    theme: str = setting("system", "Theme", "system", "dark", "light")
-    engine_python: str = setting("", "Engine interpreter")
-    model_folders: tuple[str, ...] = setting((), "Model folders")
-    recent: tuple[str, ...] = setting((), "Recently opened folders")
+    language: str = option("", "Language", "", "en", "zh_CN")
+    theme: str = option("system", "Theme", "system", "dark", "light")
+    engine_python: str = option("", "Engine interpreter")
+    model_folders: tuple[str, ...] = option((), "Model folders")
+    recent: tuple[str, ...] = option((), "Recently opened folders")
 
     @property
     def interpreter(self) -> str:
@@ -49,13 +44,13 @@ def load() -> Settings:
         path.replace(path.with_suffix(".damaged"))
         return Settings()
     known = {}
-    for option in fields(Settings):
-        if option.name not in stored:
+    for each in fields(Settings):
+        if each.name not in stored:
             continue
-        value = stored[option.name]
-        known[option.name] = tuple(value) if isinstance(value, list) else value
-        if (values := option.metadata["values"]) and known[option.name] not in values:
-            del known[option.name]
+        value = stored[each.name]
+        value = tuple(value) if isinstance(value, list) else value
+        if is_possible(value, each.metadata["values"]):
+            known[each.name] = value
     return Settings(**known)
 
 

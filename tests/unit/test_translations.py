@@ -23,7 +23,7 @@ TEMPLATES = {
     "Checked": (0, 2),
     "ReplyFailed": (0, 1, "message", "hint"),
     "WorkbenchError": (0, 1, "hint"),
-    "setting": (1,),
+    "option": (1,),
     "label": (0,),
     "button": (0,),
     "Card": (0,),

@@ -1,20 +1,14 @@
 """What the user chose for one engine."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from workbench.errors import WorkbenchError
 from workbench.events import Failed
-from workbench.words import say
+from workbench.option import check_closed, label_of, option
 
 METHODS = ("ngram", "draft_model")
 DTYPES = ("auto", "bfloat16", "float16", "float32")
-
-
-def choice(default: Any, label: str, *values: Any) -> Any:
-    """A field with its label (a template) and, where the choice is closed, its values."""
-    return field(default=default, metadata={"label": label, "values": values})
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +18,14 @@ class Speculation:
     `tokens` are drafted a step; the n-gram looked up has `lookup_min` to `lookup_max` tokens.
     """
 
-    method: str = choice("ngram", "Drafting", *METHODS)
-    tokens: int = choice(4, "Draft tokens a step")
-    draft: Path | None = choice(None, "Draft model")  # noqa: RUF009
-    lookup_min: int = choice(2, "Shortest n-gram")
-    lookup_max: int = choice(4, "Longest n-gram")
+    method: str = option("ngram", "Drafting", *METHODS)
+    tokens: int = option(4, "Draft tokens a step")
+    draft: Path | None = option(None, "Draft model")
+    lookup_min: int = option(2, "Shortest n-gram")
+    lookup_max: int = option(4, "Longest n-gram")
 
     def __post_init__(self) -> None:
-        _closed(self)
+        check_closed(self)
         if self.tokens < 1:
             raise WorkbenchError("{tokens} draft tokens a step make no sense.", "Choose 1 or more.", tokens=self.tokens)
         if self.method == "draft_model" and self.draft is None:
@@ -55,24 +49,24 @@ class Profile:
     """
 
     model: Path
-    name: str = choice("", "Served name")
-    dtype: str = choice("auto", "Computing type", *DTYPES)
-    context: int | None = choice(None, "Context length")
-    memory_share: float | None = choice(None, "Share of the GPU memory")
-    kv_gib: float | None = choice(None, "KV cache (GiB)")
-    max_sequences: int | None = choice(None, "Sequences at once")
-    block_size: int | None = choice(None, "Tokens a block")
-    speculation: Speculation | None = choice(None, "Speculation")  # noqa: RUF009
-    port: int = choice(0, "Port")
-    extra: tuple[str, ...] = choice((), "Further arguments")
+    name: str = option("", "Served name")
+    dtype: str = option("auto", "Computing type", *DTYPES)
+    context: int | None = option(None, "Context length")
+    memory_share: float | None = option(None, "Share of the GPU memory")
+    kv_gib: float | None = option(None, "KV cache (GiB)")
+    max_sequences: int | None = option(None, "Sequences at once")
+    block_size: int | None = option(None, "Tokens a block")
+    speculation: Speculation | None = option(None, "Speculation")
+    port: int = option(0, "Port")
+    extra: tuple[str, ...] = option((), "Further arguments")
 
     def __post_init__(self) -> None:
-        _closed(self)
+        check_closed(self)
         for name in ("context", "kv_gib", "max_sequences", "block_size"):
             if (value := getattr(self, name)) is not None and value <= 0:
                 raise WorkbenchError(
-                    "{option} cannot be {value}.", "Choose more than 0, or leave it empty.",
-                    option=say(self.__dataclass_fields__[name].metadata["label"]), value=value,
+                    "{label} cannot be {value}.", "Choose more than 0, or leave it empty.",
+                    label=label_of(self, name), value=value,
                 )  # fmt: skip
         if self.memory_share is not None and not 0 < self.memory_share <= 1:
             raise WorkbenchError(
@@ -91,13 +85,3 @@ def shorter(profile: Profile, failed: Failed) -> Profile | None:
     """The same engine with the context that the refusal said would fit; None when it said none."""
     length = failed.values.get("max_length")
     return replace(profile, context=length) if length else None
-
-
-def _closed(chosen: Profile | Speculation) -> None:
-    for option in chosen.__dataclass_fields__.values():
-        values = option.metadata.get("values")
-        if values and (value := getattr(chosen, option.name)) not in values:
-            raise WorkbenchError(
-                "{option} cannot be {value}.", "Choose one of {values}.",
-                option=say(option.metadata["label"]), value=value, values=", ".join(values),
-            )  # fmt: skip
