@@ -88,7 +88,7 @@ def test_a_model_is_planned_at_once(page, model):
 
 def test_group_128_is_refused_and_one_click_mends_it(page, model, qtbot):
     page.open(model)
-    page.set_recipe(with_group_size(LAYERED, 128))
+    page.choosing.take_recipe(with_group_size(LAYERED, 128))
     conflicts = page.view.conflicts
     assert not page.primary.isEnabled()
     assert "180 linear layers" in conflicts.banners[0].sentence.text()
@@ -105,7 +105,7 @@ def test_group_128_is_refused_and_one_click_mends_it(page, model, qtbot):
 @pytest.mark.parametrize("number, kept, size", [(0, 0, {64}), (2, 180, {128})])
 def test_every_way_out_leads_to_a_plan_that_runs(page, model, qtbot, number, kept, size):
     page.open(model)
-    page.set_recipe(with_group_size(LAYERED, 128))
+    page.choosing.take_recipe(with_group_size(LAYERED, 128))
     page.view.conflicts.fixes[number].click()
     plan = page.draft.plan
     assert not plan.conflicts and page.primary.isEnabled()
@@ -206,7 +206,7 @@ async def test_a_run_from_the_button_to_the_result(page, model, job, until, qtbo
     result.mkdir()
     created = job(*story(model, str(result)))
     page.open(model)
-    page.set_output(tmp_path / "elsewhere")
+    page.choosing.take_output(tmp_path / "elsewhere")
     qtbot.mouseClick(page.primary, Qt.MouseButton.LeftButton)
     assert page.view.progress.isVisible() and not page.primary.isEnabled()
     assert not page.view.details.chosen.form.isVisible(), "the plan is in use"

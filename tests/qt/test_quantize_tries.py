@@ -127,7 +127,7 @@ async def test_keep_writes_the_rule_and_the_prediction_stays(page, model, worker
     page.open(model)
     details = shown(page)
     pick(details.form.bits, 8)
-    await until(lambda: page.tries.answer(GATE, page.tries.of(GATE).choice))
+    await until(lambda: page.choosing.tries.answer(GATE, page.choosing.tries.of(GATE).choice))
     page.redraw()
     details.trial.keep.click()
     page.redraw()
@@ -215,7 +215,7 @@ async def test_a_refusal_and_a_failure_are_said(page, model, worker, until, told
     await until(lambda: "do not divide" in details.trial.state.text())
     details.trial.discard.click()
     worker.fails = WorkbenchError("There is no torch.", "Install it.")
-    page.tries.drop()
+    page.choosing.tries.drop()
     pick(shown(page).form.bits, 8)
     await until(lambda: details.trial.state.text() == "There is no torch. Install it.")
     assert details.trial.keep.isEnabled() and told == []
@@ -227,7 +227,7 @@ async def test_a_run_another_model_and_the_end_take_the_worker_away(page, model,
     await until(lambda: worker.asked)
     page.open(model)
     await until(lambda: worker.ended == ["whatif"])
-    assert page.tries.of(GATE) is None
+    assert page.choosing.tries.of(GATE) is None
     await until(lambda: shown(page).form.bits.currentData() == 4)  # drawn with the next frame
     pick(shown(page).form.bits, 8)
     await until(lambda: len(worker.asked) == 2)
