@@ -1,13 +1,11 @@
 """The model to begin with: SmolLM2-135M-Instruct, from the hub or out of a Python package, once per machine."""
 
-import fcntl
 import shutil
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-from workbench import paths
+from workbench import lock, paths
 from workbench.catalog import hub, wheel
 from workbench.catalog.folder import inspect
 from workbench.errors import WorkbenchError
@@ -16,7 +14,6 @@ from workbench.events import Event, Finished, Note, Stage
 NAME = "SmolLM2-135M-Instruct"
 REPOSITORY = f"HuggingFaceTB/{NAME}"
 _SPACE = 600_000_000  # bytes: the model and what it is made from
-_PERIOD_S = 0.3
 
 
 def where() -> Path:
@@ -39,25 +36,11 @@ def get(on_event: Callable[[Event], None]) -> Path:
 def run(spec: Mapping[str, Any], folder: Path) -> Iterator[Event]:
     """The job of kind "starter". A second process waits for the first; after a kill the next one begins anew."""
     if not is_ready():
-        with (where().parent / ".starter.lock").open("w") as lock:
-            yield from _wait(lock)
+        with (where().parent / ".starter.lock").open("w") as file:
+            yield from lock.hold(file, Note("Another process is getting the starter model; waiting for it."))
             if not is_ready():
                 yield from _fetch(where().parent)
     yield Finished(str(where()), sum(path.stat().st_size for path in where().iterdir()))
-
-
-def _wait(lock: TextIO) -> Iterator[Event]:
-    """Hold the lock when this ends. The system drops it with the process, however that ends."""
-    told = False
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            if not told:
-                yield Note("Another process is getting the starter model; waiting for it.")
-            told = True
-            time.sleep(_PERIOD_S)
 
 
 def _fetch(models: Path) -> Iterator[Event]:

@@ -1,16 +1,14 @@
 """The job that gathers a model's calibration statistics: what enters each layer, and how much each output matters."""
 
-import fcntl
 import os
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from workbench import moments_kept
+from workbench import lock, moments_kept
 from workbench import recipe as recipes
 from workbench.catalog import folder as catalog
 from workbench.events import Advanced, Event, Finished, MomentsKept, Note, Stage
@@ -21,7 +19,6 @@ from workbench.recipe import Recipe
 
 PROBE_TOKENS = 3072  # that the outputs are weighed on
 ROWS = 256  # positions whose logits are held at once
-_PERIOD_S = 0.3
 
 
 def run(spec: Mapping[str, Any], folder: Path) -> Iterator[Event]:
@@ -43,8 +40,8 @@ def gather(
     if moments_kept.complete(place):
         return
     place.mkdir(parents=True, exist_ok=True)
-    with (place / ".lock").open("w") as lock:
-        yield from _wait(lock)
+    with (place / ".lock").open("w") as file:
+        yield from lock.hold(file, Note("Another process is gathering the statistics; waiting for it."))
         if not moments_kept.complete(place):
             for left in place.glob(".*.safetensors.*"):
                 left.unlink()  # of a process that was killed while it wrote
@@ -191,17 +188,3 @@ def _spread(pieces: tuple[tuple[int, ...], ...]) -> list[tuple[int, ...]]:
     full = [piece for piece in pieces if len(piece) == length]
     count = max(1, min(len(full), PROBE_TOKENS // length))
     return [full[at * len(full) // count] for at in range(count)]
-
-
-def _wait(lock: TextIO) -> Iterator[Event]:
-    """Hold the lock when this ends. The system drops it with the process, however that ends."""
-    told = False
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            if not told:
-                yield Note("Another process is gathering the statistics; waiting for it.")
-            told = True
-            time.sleep(_PERIOD_S)
