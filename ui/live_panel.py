@@ -2,12 +2,12 @@
 
 from collections import deque
 
-from PySide6.QtCore import Qt, QTimer
+from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QComboBox, QFrame, QHBoxLayout, QScrollArea, QVBoxLayout, QWidget
 
 from ui import language, theme
 from ui.engines import SIDES, Engines
-from ui.page import FRAME_MS
+from ui.frames import Frames
 from ui.plots.kv_pages import Share, ShareBars
 from ui.plots.positions import PositionBars
 from ui.plots.series import RequestPlot, TimePlot
@@ -33,9 +33,7 @@ class LivePanel(QFrame):
         self.setFixedWidth(WIDTH)
         self._engines = engines
         self._replies: deque[tuple[str, ReplyDone]] = deque(maxlen=REQUESTS)
-        self._touched = True
-        self._frame = QTimer(self, interval=FRAME_MS, singleShot=True)
-        self._frame.timeout.connect(self._draw)
+        self._frames = Frames(self)
         self.span = QComboBox()
         language.bind(self.span.setAccessibleName, "Time shown")
         for span_s in SPANS_S:
@@ -61,9 +59,7 @@ class LivePanel(QFrame):
 
     def touch(self, *_changed) -> None:
         """Something changed: redraw within a frame, or when the panel is seen again."""
-        self._touched = True
-        if self.isVisible() and not self._frame.isActive():
-            self._frame.start()
+        self._frames.touch()
 
     def redraw(self) -> None:
         """Draw everything from the engines' runs and the replies."""
@@ -222,16 +218,6 @@ class LivePanel(QFrame):
     def _name_spans(self) -> None:
         for index, span_s in enumerate(SPANS_S):
             self.span.setItemText(index, say("last {minutes} min", minutes=span_s // 60))
-
-    def showEvent(self, event) -> None:
-        super().showEvent(event)
-        if self._touched:
-            self._draw()
-
-    def _draw(self) -> None:
-        if self.isVisible():
-            self._touched = False
-            self.redraw()
 
 
 def _milliseconds(seconds: float | None) -> float | None:

@@ -4,10 +4,11 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from PySide6.QtCore import Qt, QTimer
+from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHBoxLayout, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from ui import language, theme
+from ui.frames import Frames
 from ui.log_drawer import LogSource, Status
 from ui.notices import Notices
 from ui.tasks import Tasks
@@ -15,8 +16,6 @@ from ui.widgets.button import button
 from ui.widgets.label import label
 from workbench.settings import Settings
 from workbench.words import Sentence
-
-FRAME_MS = 40  # 25 pictures a second
 
 
 class Page(QWidget):
@@ -32,7 +31,6 @@ class Page(QWidget):
         self.tasks = tasks
         self.notices = notices
         self.running: set[asyncio.Task] = set()
-        self._touched = False
         self.primary: QPushButton | None = None
         self.heading = label(role="page")
         self.heading.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
@@ -49,8 +47,7 @@ class Page(QWidget):
         whole.setSpacing(16)
         whole.addLayout(self._title_line)
         whole.addLayout(self.content, 1)
-        self._frame = QTimer(self, interval=FRAME_MS, singleShot=True)
-        self._frame.timeout.connect(self._draw)
+        self._frames = Frames(self)
         language.changed.connect(self.touch)
         theme.changed.connect(self.touch)
 
@@ -89,9 +86,7 @@ class Page(QWidget):
 
     def touch(self) -> None:
         """The state changed: redraw within a frame, or when the page is shown again."""
-        self._touched = True
-        if self.isVisible() and not self._frame.isActive():
-            self._frame.start()
+        self._frames.touch()
 
     def begin(self, work: Coroutine) -> asyncio.Task:
         """Run `work` as this page's; an error is told to the user."""
@@ -105,16 +100,6 @@ class Page(QWidget):
         """End all work of this page."""
         for task in list(self.running):
             task.cancel()
-
-    def showEvent(self, event) -> None:
-        super().showEvent(event)
-        if self._touched:
-            self._draw()
-
-    def _draw(self) -> None:
-        if self.isVisible():
-            self._touched = False
-            self.redraw()
 
     def _on_ended(self, task: asyncio.Task) -> None:
         self.running.discard(task)

@@ -109,7 +109,7 @@ async def test_hidden_it_draws_nothing_and_catches_up_when_shown(panel, engines,
     panel.hide()
     drawn.clear()
     samples(engines, "original", EngineSample(1, kv_usage=0.5))
-    assert not panel._frame.isActive() and drawn == []
+    assert not panel._frames.waiting and drawn == []
     panel.show()
     assert drawn == [1]
     for at in range(100):

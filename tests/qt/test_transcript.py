@@ -7,7 +7,7 @@ import pytest
 from PySide6.QtCore import QTimer, QUrl
 from PySide6.QtGui import QGuiApplication
 
-from ui.page import FRAME_MS
+from ui.frames import FRAME_MS
 from ui.widgets.transcript import Entry, Transcript
 from workbench.events import ReplyDone, ReplyFailed, ReplyText
 from workbench.runs import Reply
