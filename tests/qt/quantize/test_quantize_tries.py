@@ -4,9 +4,7 @@ import asyncio
 import json
 
 import pytest
-from quantize_parts import small_model
 
-from ui.quantize_page import QuantizePage
 from workbench import jobs, moments_kept, whatif
 from workbench.errors import WorkbenchError
 from workbench.events import Advanced, Finished, MomentsKept, Stage, WhatIf, WhatIfRefused
@@ -79,20 +77,6 @@ def worker(monkeypatch):
     monkeypatch.setattr(jobs, "run", made.run)
     monkeypatch.setattr(moments_kept, "gathered", lambda model, recipe: True)
     return made
-
-
-@pytest.fixture
-def model(tmp_path):
-    return small_model(tmp_path)
-
-
-@pytest.fixture
-def page(settings, tasks, notices, qtbot):
-    page = QuantizePage(settings, tasks, notices)
-    qtbot.addWidget(page)
-    page.resize(1290, 700)
-    page.show()
-    return page
 
 
 def shown(page, name=GATE):

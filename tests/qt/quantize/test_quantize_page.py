@@ -2,70 +2,16 @@
 
 import asyncio
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from PySide6.QtCore import Qt
-from quantize_parts import BLOCKS, SHAPES, small_model
+from quantize_parts import BLOCKS, SHAPES, reopened, story
 
 from ui import language
-from ui.quantize_page import QuantizePage
 from workbench import jobs, recipe
 from workbench.errors import WorkbenchError
-from workbench.events import (
-    Advanced,
-    Failed,
-    Finished,
-    Histogram,
-    ModuleDone,
-    ModuleStarted,
-    Note,
-    QualityMeasured,
-    Stage,
-    encode,
-)
+from workbench.events import Failed, Histogram, encode
 from workbench.recipe import LAYERED, with_group_size
-
-
-@pytest.fixture
-def model(tmp_path):
-    return small_model(tmp_path)
-
-
-@pytest.fixture
-def page(settings, tasks, notices, qtbot):
-    page = QuantizePage(settings, tasks, notices)
-    qtbot.addWidget(page)
-    page.resize(1290, 700)
-    page.show()
-    return page
-
-
-def done(name, block, error=1e-3, fallback=""):
-    counts = tuple(max(0, 1000 - 20 * abs(index - 60)) for index in range(120))
-    return ModuleDone(
-        name=name, block=block, method="gptq", bits=4, group_size=64, symmetric=True, shape=(576, 576),
-        low=-0.5, high=0.5, before=counts, after=counts[::-1], levels=tuple(step / 16 for step in range(-8, 8)),
-        not_finite=0, weight_error=2e-3, output_error=error, plain_output_error=4e-3, sqnr_db=30.0, kurtosis=4.1,
-        outliers=0.003, clipped=0.0002, seconds=0.5, scale_low=0.6, scale_high=1.8, damping=0.01, fallback=fallback,
-    )  # fmt: skip
-
-
-def story(model, path="", modules=9):
-    """The events of a run over the first modules, with an end where `path` is given."""
-    events = [Stage("Quantizing", len(model.linears))]
-    for number, linear in enumerate(model.linears[:modules], 1):
-        events += [ModuleStarted(linear.name, linear.block), done(linear.name, linear.block), Advanced(number)]
-    if path:
-        name = Path(path).name
-        events += [
-            QualityMeasured(name, 9000, 0.106, 35.7, 32.9, 0.81),
-            QualityMeasured("RTN", 9000, 0.434, 45.4, 32.9, 0.7),
-            Note("{count} layers had to be rounded plainly: {names}.", {"count": 1, "names": "x"}, "warning"),
-            Finished(path, 114_000_000),
-        ]
-    return events
-
 
 # -- before a run
 
@@ -315,12 +261,7 @@ async def test_another_model_does_not_push_a_run_away(page, model, job, told, un
 async def test_a_finished_job_is_shown_again_from_its_folder(page, model, tmp_path):
     result = tmp_path / "result"
     result.mkdir()
-    folder = jobs.create(
-        "quantize", {"model": str(model.folder), "output": str(result), "recipe": recipe.to_dict(LAYERED)}
-    )
-    events = story(model, str(result))
-    (folder / "events.jsonl").write_text("".join(encode(event) + "\n" for event in events))
-    page.reopen(folder)
+    reopened(page, model, tmp_path, *story(model, str(result)))
     assert page.view.result.isVisible() and page.view.result.texts()[1][2] == "0.11"
     assert page.view.strip.chosen_name == model.linears[8].name
     assert sum(cell.state == "done" for cell in page._cells.all()) == 9

@@ -2,42 +2,17 @@
 
 import asyncio
 
-import pytest
 from PySide6.QtGui import QDesktopServices
-from quantize_parts import small_model
+from quantize_parts import reopened
 
-from ui.quantize_page import QuantizePage
-from workbench import export, jobs, recipe
+from workbench import export, jobs
 from workbench.errors import WorkbenchError
-from workbench.events import Advanced, Checked, Failed, Finished, Stage, encode
-from workbench.recipe import LAYERED
+from workbench.events import Advanced, Checked, Failed, Finished, Stage
 
 CHECKS = (
     Checked("The folder holds what the plan says", True, "{count} tensors, all finite", {"count": 752}),
     Checked("The size is as predicted", True, "{size} bytes, {expected} were predicted", {"size": 5, "expected": 5}),
 )
-
-
-@pytest.fixture
-def model(tmp_path):
-    return small_model(tmp_path)
-
-
-@pytest.fixture
-def page(settings, tasks, notices, qtbot):
-    page = QuantizePage(settings, tasks, notices)
-    qtbot.addWidget(page)
-    page.resize(1290, 700)
-    page.show()
-    return page
-
-
-def reopened(page, model, tmp_path, *events):
-    spec = {"model": str(model.folder), "output": str(tmp_path / "result"), "recipe": recipe.to_dict(LAYERED)}
-    folder = jobs.create("quantize", spec)
-    (folder / "events.jsonl").write_text("".join(encode(event) + "\n" for event in events))
-    page.reopen(folder)
-    return folder
 
 
 async def test_checks_stand_under_the_result(page, model, tmp_path):
