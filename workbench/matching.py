@@ -5,15 +5,14 @@ thousands of layers and an allocated recipe as many rules, so full names are loo
 """
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import translate
+from operator import methodcaller
 
 from workbench.choice import Choice
 from workbench.recipe import Recipe, Rule
-
-_WILD = re.compile(r"[*?\[]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,41 +34,44 @@ class Matches:
 
 def is_name(pattern: str) -> bool:
     """Whether it names one module in full."""
-    return not _WILD.search(pattern)
+    return "*" not in pattern and "?" not in pattern and "[" not in pattern
 
 
 def matcher(pattern: str) -> Callable[[str], object]:
     """Whether a module's name matches; like fnmatchcase, with short ways for the usual patterns."""
     rest = pattern.strip("*")
     if is_name(rest) and pattern == f"*{rest}":
-        return lambda name: name.endswith(rest)
+        return methodcaller("endswith", rest)
     if is_name(rest) and pattern == f"{rest}*":
-        return lambda name: name.startswith(rest)
+        return methodcaller("startswith", rest)
     return re.compile(translate(pattern)).match
 
 
 def find(rules: Sequence[Rule], names: Sequence[str]) -> Matches:
     """Match every rule against the names of all layers."""
-    known, deciding = set(names), dict[str, int]()
-    found: list[tuple[str, ...]] = []
-    # Patterns first, then full names, so that the last to write wins.
-    for number, rule in enumerate(rules):
+    found, deciding, exact = _reached(rules, names), dict[str, int](), dict[str, int]()
+    for number, (rule, modules) in enumerate(zip(rules, found, strict=True)):
         if is_name(rule.pattern):
-            found.append((rule.pattern,) if rule.pattern in known else ())
-            continue
-        matches = matcher(rule.pattern)
-        found.append(tuple(name for name in names if matches(name)))
-        deciding |= dict.fromkeys(found[-1], number)
-    for number, rule in enumerate(rules):
-        if is_name(rule.pattern) and found[number]:
-            deciding[rule.pattern] = number
-    holds = defaultdict(int)
-    for number in deciding.values():
-        holds[number] += 1
+            exact |= dict.fromkeys(modules, number)
+        else:
+            deciding |= dict.fromkeys(modules, number)
+    deciding |= exact  # full names win
+    holds = Counter(deciding.values())
     return Matches(
         tuple(Match(rule, found[number], holds[number]) for number, rule in enumerate(rules)),
         {name: rules[number].choice for name, number in deciding.items()},
     )
+
+
+def _reached(rules: Sequence[Rule], names: Sequence[str]) -> list[tuple[str, ...]]:
+    """What each rule's pattern matches."""
+    known = set(names)
+    return [
+        tuple(filter(matcher(rule.pattern), names))
+        if not is_name(rule.pattern)
+        else (rule.pattern,) * (rule.pattern in known)
+        for rule in rules
+    ]
 
 
 def cover(modules: Iterable[str], names: Iterable[str]) -> tuple[str, ...]:
@@ -103,13 +105,13 @@ def place(recipe: Recipe, patterns: Sequence[str], choice: Choice, names: Sequen
     """
     wide = [matcher(pattern) for pattern in patterns if not is_name(pattern)]
     again, rules = set(patterns), list[Rule]()
-    taken = {name for name in names if any(matches(name) for matches in wide)}
-    for match in find(recipe.rules, names).of_rules:
-        if match.rule.pattern in again or (match.modules and taken.issuperset(match.modules)):
+    taken = set().union(*(filter(matches, names) for matches in wide))
+    for rule, modules in zip(recipe.rules, _reached(recipe.rules, names), strict=True):
+        if rule.pattern in again or (modules and taken.issuperset(modules)):
             continue
-        if taken.isdisjoint(match.modules):
-            rules.append(match.rule)
+        if taken.isdisjoint(modules):
+            rules.append(rule)
             continue
-        rest = cover([name for name in match.modules if name not in taken], names)
-        rules += [Rule(pattern, match.rule.choice) for pattern in rest]
+        rest = cover([name for name in modules if name not in taken], names)
+        rules += [Rule(pattern, rule.choice) for pattern in rest]
     return replace(recipe, rules=(*rules, *(Rule(pattern, choice) for pattern in patterns)))

@@ -6,6 +6,8 @@ weights' own type, zero points of asymmetric layers packed along the outputs, an
 
 import json
 import math
+import re
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -16,6 +18,7 @@ from workbench.catalog.model import Model
 from workbench.recipe import WHOLE_ROW, Choice
 
 _WORD = 32  # bits
+_PLAIN = re.compile(r"[\w.-]*\Z", re.ASCII).match  # names that JSON writes as they are
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +38,17 @@ def per_word(bits: int) -> int:
 def planned(model: Model, choices: Iterable[tuple[Linear, Choice]]) -> tuple[Planned, ...]:
     """Each linear with its choice and size."""
     weights = {tensor.name: tensor for tensor in model.tensors}
-    result = []
-    for linear, choice in choices:
-        stored = weights.get(f"{linear.name}.weight")
-        if choice.kept or stored is None:
-            size = stored.bytes if stored else 0
-        else:
-            size = sum(part.bytes for part in packed(linear, choice, stored))
-        result.append(Planned(linear, choice, size))
-    return tuple(result)
+    return tuple(
+        Planned(linear, choice, stored_bytes(linear, choice, weights.get(f"{linear.name}.weight")))
+        for linear, choice in choices
+    )
+
+
+def stored_bytes(linear: Linear, choice: Choice, weight: Tensor | None) -> int:
+    """What takes the place of `weight` under a choice, in bytes."""
+    if choice.kept or weight is None:
+        return weight.bytes if weight else 0
+    return _packed(linear, choice, weight).bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +62,25 @@ class Part:
     bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Packed:
+    parts: tuple[Part, ...]
+    bytes: int
+
+
 def packed(linear: Linear, choice: Choice, weight: Tensor) -> tuple[Part, ...]:
     """What takes the place of `weight`."""
-    width = weight.bytes // max(1, weight.elements)
-    return _parts(
-        linear.out_features, linear.in_features, choice.bits, choice.group_size, choice.symmetric, weight.dtype, width
-    )
+    return _packed(linear, choice, weight).parts
+
+
+def _packed(linear: Linear, choice: Choice, weight: Tensor) -> _Packed:
+    rows, columns = linear.out_features, linear.in_features
+    width = weight.bytes // max(1, rows * columns)
+    return _of_shape(rows, columns, choice.bits, choice.group_size, choice.symmetric, weight.dtype, width)
 
 
 @cache  # a model has few shapes and tens of thousands of layers
-def _parts(
-    rows: int, columns: int, bits: int, group_size: int, symmetric: bool, dtype: str, width: int
-) -> tuple[Part, ...]:
+def _of_shape(rows: int, columns: int, bits: int, group_size: int, symmetric: bool, dtype: str, width: int) -> _Packed:
     each = per_word(bits)
     groups = 1 if group_size == WHOLE_ROW else -(-columns // group_size)
     parts = [
@@ -78,30 +90,47 @@ def _parts(
     ]
     if not symmetric:
         parts.append(("weight_zero_point", "I32", (-(-rows // each), groups), 4))
-    return tuple(Part(name, kind, shape, wide, math.prod(shape) * wide) for name, kind, shape, wide in parts)
+    made = tuple(Part(name, kind, shape, wide, math.prod(shape) * wide) for name, kind, shape, wide in parts)
+    return _Packed(made, sum(part.bytes for part in made))
 
 
 def checkpoint(model: Model, planned: Iterable[Planned]) -> int:
     """Bytes of the safetensors files that the plan will write, headers included."""
     replaced = {f"{entry.linear.name}.weight": entry for entry in planned if not entry.choice.kept}
-    stored: list[tuple[int, str, str, tuple[int, ...], int]] = []
+    stored: dict[int, list[tuple[str, int, int]]] = defaultdict(list)
     for tensor in model.tensors:
         if entry := replaced.get(tensor.name):
             module = entry.linear.name
             for part in packed(entry.linear, entry.choice, tensor):
-                stored.append((-part.width, f"{module}.{part.name}", part.dtype, part.shape, part.bytes))
+                stored[part.width].append((f"{module}.{part.name}", _described(part.dtype, part.shape), part.bytes))
         elif not (model.tied and tensor.name == "lm_head.weight"):  # stored once, as the embedding
-            width = -tensor.bytes // max(1, tensor.elements)
-            stored.append((width, tensor.name, tensor.dtype, tensor.shape, tensor.bytes))
-    return _header(stored) + sum(size for *_, size in stored)
+            width = tensor.bytes // max(1, tensor.elements)
+            stored[width].append((tensor.name, _described(tensor.dtype, tensor.shape), tensor.bytes))
+    return _header(stored) + sum(size for same in stored.values() for *_, size in same)
 
 
-def _header(stored: list[tuple[int, str, str, tuple[int, ...], int]]) -> int:
-    """Bytes of the length and the JSON before the values, as safetensors writes them: the widest types first."""
-    header: dict[str, dict] = {"__metadata__": {"format": "pt"}}
-    at = 0
-    for _, name, dtype, shape, size in sorted(stored):
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": (at, at + size)}
-        at += size
-    length = len(json.dumps(header, separators=(",", ":")))
+def _header(stored: dict[int, list[tuple[str, int, int]]]) -> int:
+    """Bytes of the length and the JSON before the values, as safetensors writes them: the widest types first.
+
+    `stored` has by a value's width the tensors' names, the lengths of what describes them, and their bytes. The
+    JSON of tens of thousands of tensors is megabytes, so it is counted and not written.
+    """
+    length, at, digits = len('{"__metadata__":{"format":"pt"}}'), 0, 1
+    for width in sorted(stored, reverse=True):
+        same = sorted(stored[width])
+        names = "".join(name for name, *_ in same)
+        length += len(names) if _PLAIN(names) else len(json.dumps(names)) - 2
+        for _, described, size in same:
+            at += size
+            length += described + digits
+            digits = len(str(at))
+            length += digits
     return 8 + length + -length % 8
+
+
+@cache
+def _described(dtype: str, shape: tuple[int, ...]) -> int:
+    """The length of one tensor's entry in the header without its name and the digits of its offsets."""
+    entry = {"": {"dtype": dtype, "shape": shape, "data_offsets": ("", "")}}
+    # One comma joins the entry to the one before, in the place of the braces; the offsets are no strings.
+    return len(json.dumps(entry, separators=(",", ":"))) - 2 + 1 - 4

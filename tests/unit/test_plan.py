@@ -15,6 +15,7 @@ import tiny as maker
 
 from workbench import recipe as recipes
 from workbench.catalog.folder import inspect
+from workbench.catalog.headers import Tensor
 from workbench.plan import make
 from workbench.recipe import LAYERED, PRESETS, WHOLE_ROW, Choice, Rule
 
@@ -229,6 +230,19 @@ def test_the_predicted_size_is_that_of_the_file(write_tiny, tmp_path, recipe, ti
     assert plan.predicted_bytes == pytest.approx((tmp_path / "result.safetensors").stat().st_size, rel=0.005)
 
 
+def test_a_header_is_counted_as_json_writes_it(model):
+    """Without a quantized layer the file is the original's tensors: the same names, types and places."""
+    odd = replace(model, tensors=(*model.tensors, Tensor('a "quoted" norm of 模型.weight', "F32", (3, 5), "", 0, 60)))
+    keep = Choice(method="keep")
+    entries, at = {"__metadata__": {"format": "pt"}}, 0
+    for tensor in sorted(odd.tensors, key=lambda each: (-(each.bytes // each.elements), each.name)):
+        places = [at, at + tensor.bytes]
+        entries[tensor.name] = {"dtype": tensor.dtype, "shape": list(tensor.shape), "data_offsets": places}
+        at += tensor.bytes
+    length = len(json.dumps(entries, separators=(",", ":")))
+    assert make(odd, replace(LAYERED, attention=keep, mlp=keep)).predicted_bytes == 8 + length + -length % 8 + at
+
+
 @pytest.fixture(scope="module")
 def experts_18k(tmp_path_factory):
     """A mixture of 128 experts in 48 layers by its headers alone: 18,624 linear layers."""
@@ -265,7 +279,7 @@ def test_many_experts_are_planned_within_a_second(experts_18k, kind):
     }[kind]
     start = time.process_time()  # other work on the machine does not count
     plan = make(experts_18k, replace(LAYERED, rules=rules))
-    assert time.process_time() - start < 5  # the goal is 1 s; slow machines get some room
+    assert time.process_time() - start < 1.5  # 0.3 s where the machine has little else to do
     assert len(plan.linears) == len(names) > 18_000 and plan.blocks == (kind == "rules that differ")
 
 
