@@ -142,7 +142,7 @@ class LivePanel(QFrame):
                 continue
             total = run.sample and series.share(run.sample.accepted_tokens, run.sample.draft_tokens)
             rest = Sentence(
-                "{length} tokens a step · {total} since the start",
+                "{length} {length:token|tokens} a step · {total} since the start",
                 {"length": figures.number(run.rates.mean_accepted, 2), "total": figures.percent(total)},
             )
             line.show_value(figures.percent(run.rates.acceptance), "", rest)
@@ -183,7 +183,8 @@ class LivePanel(QFrame):
                 own = [value for of, value in values if of == side and value is not None]
                 p95 = figures.number(series.percentile(own, 95))
                 rest = Sentence(
-                    "median · p95 {p95} {unit} · {count} requests", {"p95": p95, "unit": unit, "count": len(own)}
+                    "median · p95 {p95} {unit} · {count} {count:request|requests}",
+                    {"p95": p95, "unit": unit, "count": len(own)},
                 )
                 line.show_value(figures.number(series.median(own)), unit if own else "", rest if own else "")
             plot.show_requests(values)

@@ -150,7 +150,9 @@ def compare_models(
                 terminal.out.print(figures_line(reply.done), markup=False)
         difference = made.difference(index)
         same = say("Both answers have the same words.")
-        terminal.out.print(say("The same for {words} words.", words=difference.words) if difference else same)
+        terminal.out.print(
+            say("The same for {words} {words:word|words}.", words=difference.words) if difference else same
+        )
 
 
 def profile_of(
@@ -192,7 +194,7 @@ def print_reply(event: Event) -> None:
 def figures_line(done: ReplyDone) -> str:
     """0.41 s · 62 tok/s · 212 tokens · 2.8 accepted/step; a dash for what the server did not tell."""
     return say(
-        "{ttft} s to the first token · {speed} tok/s · {tokens} tokens · {accepted} accepted/step",
+        "{ttft} s to the first token · {speed} tok/s · {tokens} {tokens:token|tokens} · {accepted} accepted/step",
         ttft=figures.seconds(done.ttft_s), speed=figures.number(done.tokens_per_s),
         tokens=figures.tokens(done.tokens), accepted=figures.number(done.mean_accepted, 2),
     )  # fmt: skip

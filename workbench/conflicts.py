@@ -57,7 +57,7 @@ def _groups(recipe: Recipe, planned: Sequence[Planned]) -> Iterable[Conflict]:
         widths = sorted({entry.linear.in_features for entry in entries})
         fitting = [other for other in GROUP_SIZES if all(width % other == 0 for width in widths)]
         sentence = Sentence(
-            "Group size {size} does not divide the input size of {count} linear layers ({widths}).",
+            "Group size {size} does not divide the input size of {count} linear {count:layer|layers} ({widths}).",
             {"size": size, "count": len(entries), "widths": ", ".join(map(str, widths))},
         )
         modules = tuple(entry.linear.name for entry in entries)
@@ -97,7 +97,8 @@ def _dtypes(recipe: Recipe, planned: Sequence[Planned], model: Model) -> Iterabl
         yield Conflict(
             "dtype",
             Sentence(
-                "{count} linear layers such as {module} are stored as {dtype}; only {dtypes} can be quantized.",
+                "{count} linear {count:layer|layers} such as {module} {count:is|are} stored as {dtype}; only "
+                "{dtypes} can be quantized.",
                 {"count": len(modules), "module": modules[0], "dtype": dtype, "dtypes": ", ".join(DTYPES)},
             ),
             tuple(modules),

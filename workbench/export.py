@@ -120,7 +120,7 @@ def _check_alike(model: Model, layers: tuple[Stored, ...], form: str) -> None:
     packed = {layer.name for layer in layers}
     if plain := [linear.name for linear in model.linears if linear.name not in packed]:
         raise WorkbenchError(
-            "{format} wants every linear layer of the blocks quantized; {count} are kept plain: {layers}.",
+            "{format} wants every linear layer of the blocks quantized; {count} {count:is|are} kept plain: {layers}.",
             "Quantize the model with one method, width and group for all layers.",
             **values, count=len(plain), layers=_roles(plain),
         )  # fmt: skip
@@ -128,7 +128,8 @@ def _check_alike(model: Model, layers: tuple[Stored, ...], form: str) -> None:
     if others:
         odd = [layer for layer in layers if layer.scheme != usual]
         raise WorkbenchError(
-            "{format} has one scheme for all layers. Most have {usual}; {count} differ with {other}: {layers}.",
+            "{format} has one scheme for all layers. Most have {usual}; {count} {count:differs|differ} with "
+            "{other}: {layers}.",
             "Quantize the model with one method, width and group for all layers.",
             **values, usual=str(usual.sentence), other=str(odd[0].scheme.sentence), count=len(odd),
             layers=_roles([layer.name for layer in odd]),

@@ -49,14 +49,16 @@ def _conflict(
     }
     if kind == "experts":
         sentence = Sentence(
-            "The experts of {layer} are loaded as one and must agree, but differ in {what} (and {more} more blocks).",
+            "The experts of {layer} are loaded as one and must agree, but differ in {what} (and {more} more "
+            "{more:block|blocks}).",
             values,
         )
     elif len(group) == 1:
         sentence = Sentence("{modules} are loaded as one and must agree, but differ in {what}.", values)
     else:
         sentence = Sentence(
-            "{modules} are loaded as one and must agree, but differ in {what}; so do those of {more} more blocks.",
+            "{modules} are loaded as one and must agree, but differ in {what}; so do those of {more} more "
+            "{more:block|blocks}.",
             values,
         )
     patterns = cover(modules, names)

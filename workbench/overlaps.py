@@ -36,7 +36,8 @@ def overlapping(recipe: Recipe, matches: Sequence[Match], names: Sequence[str]) 
             ways = (_dropped(recipe, earlier), _dropped(recipe, later))
         else:
             sentence = Sentence(
-                "The rules {first} and {second} differ, and both match {count} layers such as {module}.", values
+                "The rules {first} and {second} differ, and both match {count} {count:layer|layers} such as {module}.",
+                values,
             )
             labels = tuple(Sentence("Let {pattern} hold there", {"pattern": pattern}) for pattern in (second, first))
             ways = (without(recipe, earlier, modules, names), without(recipe, later, modules, names))

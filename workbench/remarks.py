@@ -80,12 +80,16 @@ def _unserved(recipe: Recipe, planned: Sequence[Planned]) -> Iterable[Conflict]:
 _SERVED = {
     3: (
         Sentence(
-            "{count} linear layers have 3 bits: vLLM refuses to load such a checkpoint, only transformers reads it."
+            "{count} linear {count:layer has|layers have} 3 bits: vLLM refuses to load such a checkpoint, only "
+            "transformers reads it."
         ),
         Sentence("It can still be made and measured."),
     ),
     2: (
-        Sentence("{count} linear layers have 2 bits: vLLM serves them with its Humming kernels on NVIDIA GPUs only."),
+        Sentence(
+            "{count} linear {count:layer has|layers have} 2 bits: vLLM serves them with its Humming kernels on "
+            "NVIDIA GPUs only."
+        ),
         Sentence("On a CPU Lathe unpacks them when loading. Expect a visible loss at 2 bits."),
     ),
 }

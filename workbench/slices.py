@@ -44,10 +44,10 @@ def unfit(model: Model, recipe: Recipe, planned: Sequence[Planned]) -> Iterable[
 def _uneven(model: Model, ranks: int) -> Sentence | None:
     values = {"ranks": ranks, "heads": model.heads, "kv_heads": model.kv_heads}
     if model.heads and model.heads % ranks:
-        return Sentence("{heads} attention heads cannot be split evenly over {ranks} GPUs.", values)
+        return Sentence("{heads} attention {heads:head|heads} cannot be split evenly over {ranks} GPUs.", values)
     # With fewer key/value heads than GPUs vLLM repeats them.
     if model.kv_heads and model.kv_heads % ranks and ranks % model.kv_heads:
-        return Sentence("{kv_heads} key/value heads cannot be split evenly over {ranks} GPUs.", values)
+        return Sentence("{kv_heads} key/value {kv_heads:head|heads} cannot be split evenly over {ranks} GPUs.", values)
     for linear in model.linears:
         cut = linear.in_features if linear.role in BY_INPUTS else linear.out_features
         split = linear.role in BY_INPUTS or linear.role in ("gate", "up", "gate_up")
@@ -84,7 +84,7 @@ def _groups(recipe: Recipe, planned: Sequence[Planned], ranks: int, one: Fix) ->
         yield Conflict(
             "slice_group",
             Sentence(
-                "Split over {ranks} GPUs, {count} linear layers have {widths} inputs each, "
+                "Split over {ranks} GPUs, {count} linear {count:layer has|layers have} {widths} inputs each, "
                 "which group size {size} does not divide.",
                 values,
             ),
@@ -112,7 +112,7 @@ def _words(recipe: Recipe, planned: Sequence[Planned], ranks: int, one: Fix) -> 
         yield Conflict(
             "slice_word",
             Sentence(
-                "Split over {ranks} GPUs, the packed words of {count} linear layers would be cut apart.",
+                "Split over {ranks} GPUs, the packed words of {count} linear {count:layer|layers} would be cut apart.",
                 {"ranks": ranks, "count": len(cut)},
             ),
             modules,

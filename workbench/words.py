@@ -10,6 +10,7 @@ import os
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
+from string import Formatter
 from typing import Any
 
 LANGUAGES = {"en": "English", "zh_CN": "简体中文"}
@@ -28,10 +29,23 @@ class Sentence:
         return say(self.template, **self.values)
 
 
+class _Numbers(Formatter):
+    """Knows "{count:layer|layers}" besides Python's own formats: the first for one, the second for all else."""
+
+    def format_field(self, value: Any, spec: str) -> str:
+        one, bar, many = spec.partition("|")
+        if bar:
+            return one if str(value) == "1" else many
+        return super().format_field(value, spec)
+
+
+_FORMAT = _Numbers()
+
+
 def say(template: str, **values: Any) -> str:
     """The sentence in the chosen language. Without values the template is taken as it is, braces included."""
     translated = _catalog(language()).get(template, template)
-    return translated.format(**values) if values else translated
+    return _FORMAT.vformat(translated, (), values) if values else translated
 
 
 def language() -> str:

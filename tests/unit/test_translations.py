@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -108,7 +109,11 @@ def values_in(template: str) -> list[str]:
 
 def has_words(template: str) -> bool:
     """Whether anything in it needs translating."""
-    return any(letter.isalpha() for text, *_ in Formatter().parse(template) for letter in text)
+    return any(
+        letter.isalpha()
+        for text, _, spec, _ in Formatter().parse(template)
+        for letter in text + (spec if spec and "|" in spec else "")
+    )
 
 
 def catalog() -> dict[str, str]:
@@ -138,6 +143,11 @@ def test_values_are_the_same_in_both_languages(part):
         if values_in(english) != values_in(chinese) or not chinese.strip()
     ]
     assert not wrong, "\n".join(wrong)
+
+
+def test_a_count_of_one_has_its_own_noun():
+    plain = re.compile(r"\{(count|more|slots|words|turns|samples)\} (?!of\b)([\w-]+ )?[\w-]+s\b(?! such)")
+    assert not [template for template in catalog() if plain.search(template)]
 
 
 def test_a_sentence_has_one_translation_in_all_files():

@@ -179,7 +179,7 @@ class HistogramPlot(QWidget):
         if counts is None or not counts.total:
             return ""
         return say(
-            "{count} values between {low} and {high}",
+            "{count} {count:value|values} between {low} and {high}",
             count=f"{counts.total:,}",
             low=f"{counts.low:.3g}",
             high=f"{counts.high:.3g}",

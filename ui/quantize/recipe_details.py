@@ -137,7 +137,10 @@ class RecipeDetails(QDialog):
         self.add.setEnabled(bool(found))
         if found:
             language.bind(
-                self.reach.setText, "Matches {count} layers such as {module}.", count=len(found), module=found[0]
+                self.reach.setText,
+                "Matches {count} {count:layer|layers} such as {module}.",
+                count=len(found),
+                module=found[0],
             )
         elif pattern and (near := nearest(pattern, self._names)):
             language.bind(self.reach.setText, "Matches no layer. Did you mean {pattern}?", pattern=near[0])

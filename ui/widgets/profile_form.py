@@ -243,7 +243,9 @@ class ProfileForm(QWidget):
         if method is None:
             self.speculation_fold.summarize(Sentence("off"))
         else:
-            self.speculation_fold.summarize(Sentence("{count} tokens a step", {"count": self.tokens.value()}))
+            self.speculation_fold.summarize(
+                Sentence("{count} {count:token|tokens} a step", {"count": self.tokens.value()})
+            )
 
     def _speak(self) -> None:
         for index, (_, name) in enumerate(DRAFTING):

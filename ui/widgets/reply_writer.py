@@ -165,7 +165,7 @@ class ReplyWriter:
             return
         pen.block(pen.prose(after=8 if not self._unfold else 2))
         words = word_count(text)
-        pen.write(say("Reasoning, {count} words", count=f"{words:,}") + "   ", pen.caption)
+        pen.write(say("Reasoning, {count} {count:word|words}", count=f"{words:,}") + "   ", pen.caption)
         pen.write(say("Hide") if self._unfold else say("Show"), pen.link(pen.caption, self._fold_link))
         if self._unfold:
             pen.block(pen.prose(after=8, indent=1))

@@ -180,6 +180,6 @@ def _sentence(
             "Choose a context of at most {longest}.",
             values,
         )
-    if tokens < 2 * context:
-        return Sentence("Fits: one conversation of {context} tokens; the KV cache holds {tokens}.", values)
-    return Sentence("Fits: {slots} conversations of {context} tokens; the KV cache holds {tokens}.", values)
+    return Sentence(
+        "Fits: {slots} {slots:conversation|conversations} of {context} tokens; the KV cache holds {tokens}.", values
+    )

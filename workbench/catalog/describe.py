@@ -169,7 +169,7 @@ def _print_rules(made: Plan) -> None:
         terminal.table((say("Pattern"), say("Matches"), say("Decides for")), rows)
         if len(made.matches) > MOST_RULES:
             more = len(made.matches) - MOST_RULES
-            terminal.out.print(say("And {count} more rules; --json lists all.", count=more))
+            terminal.out.print(say("And {count} more {count:rule|rules}; --json lists all.", count=more))
 
 
 def _print_choices(made: Plan) -> None:

@@ -53,7 +53,8 @@ def read(folder: Path) -> Weights:
             Problem(
                 "missing_tensors",
                 Sentence(
-                    "{count} tensors that the index names are in no file, such as {name}.",
+                    "{count} {count:tensor that the index names is|tensors that the index names are} in no file, "
+                    "such as {name}.",
                     {"count": len(lost), "name": lost[0]},
                 ),
                 Sentence("Download or copy the model again."),
@@ -68,9 +69,9 @@ def _incomplete(missing: tuple[Missing, ...]) -> Problem:
     if all(gap.tensors is not None for gap in missing):
         count = sum(gap.tensors or 0 for gap in missing)
         values = {"files": files, "count": count}
-        sentence = Sentence("The model is incomplete: {files} with {count} tensors is missing.", values)
+        sentence = Sentence("The model is incomplete: missing {files} with {count} {count:tensor|tensors}.", values)
     else:
-        sentence = Sentence("The model is incomplete: {files} is missing.", {"files": files})
+        sentence = Sentence("The model is incomplete: missing {files}.", {"files": files})
     return Problem("incomplete", sentence, Sentence("Download or copy the missing files into the folder."), ALL)
 
 

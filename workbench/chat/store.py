@@ -53,7 +53,8 @@ class Store:
             self._db = _open(path)
             rescued = _rescue(aside, self._db)
             self.note = Note(
-                "The chats could not be read: the file was set aside as {name} and {count} chats were rescued from it.",
+                "The chats could not be read: the file was set aside as {name} and {count} "
+                "{count:chat was|chats were} rescued from it.",
                 {"name": aside.name, "count": rescued},
                 "warning",
             )

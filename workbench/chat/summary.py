@@ -10,7 +10,7 @@ from workbench.words import Sentence
 def figures_line(done: ReplyDone) -> Sentence:
     """The figures of one reply, a dash where one was not measured."""
     return Sentence(
-        "{ttft} s · {speed} tok/s · {tokens} tokens · {accepted} accepted/step",
+        "{ttft} s · {speed} tok/s · {tokens} {tokens:token|tokens} · {accepted} accepted/step",
         {
             "ttft": figures.seconds(done.ttft_s),
             "speed": figures.number(done.tokens_per_s),
@@ -46,6 +46,6 @@ def difference_note(difference: Difference | None) -> Sentence:
         return Sentence("Both sides say the same, word for word.")
     if difference.words == 0:
         return Sentence("The sides differ from the first word on.")
-    if difference.words == 1:
-        return Sentence("Same for 1 word, then they part at the mark.")
-    return Sentence("Same for {count} words, then they part at the mark.", {"count": f"{difference.words:,}"})
+    return Sentence(
+        "Same for {count} {count:word|words}, then they part at the mark.", {"count": f"{difference.words:,}"}
+    )

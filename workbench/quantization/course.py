@@ -62,7 +62,7 @@ class Course:
                 fallbacks.append(event.name)
         if fallbacks:
             yield Note(
-                "{count} layers had to be rounded plainly: {names}.",
+                "{count} {count:layer|layers} had to be rounded plainly: {names}.",
                 {"count": len(fallbacks), "names": ", ".join(fallbacks)}, "warning",
             )  # fmt: skip
 
@@ -151,7 +151,11 @@ def _tell(sequences: Sequences, recipe: Recipe) -> Iterator[Event]:
         "samples": len(sequences.pieces), "tokens": sequences.tokens,
         "asked_samples": recipe.samples, "asked_length": recipe.length,
     }  # fmt: skip
-    yield Note("Calibration: {samples} samples, {tokens} tokens; you asked for {asked_samples} × {asked_length}.", used)
+    yield Note(
+        "Calibration: {samples} {samples:sample|samples}, {tokens} tokens; you asked for {asked_samples} × "
+        "{asked_length}.",
+        used,
+    )
     if sequences.tokens < FEW_TOKENS:
         yield Note(
             "{tokens} calibration tokens are few; with at least {enough} the result is more reliable.",
@@ -165,7 +169,7 @@ def _shared_heads(plan: Plan) -> Note | None:
     if not scaled or not model.heads or not model.kv_heads or model.heads == model.kv_heads:
         return None
     return Note(
-        "o_proj: AWQ scales shared over {repeat} query heads, {layers} layers.",
+        "o_proj: AWQ scales shared over {repeat} query heads, {layers} {layers:layer|layers}.",
         {"repeat": model.heads // model.kv_heads, "layers": len(scaled)},
     )
 

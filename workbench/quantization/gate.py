@@ -26,7 +26,9 @@ def structure(result: Checkpoint, plan: Plan) -> Iterator[Event]:
         yield Checked("The folder holds what the plan says", False, error.message, error.values)
         raise
     count = len(result.names)
-    yield Checked("The folder holds what the plan says", True, "{count} tensors, all finite", {"count": count})
+    yield Checked(
+        "The folder holds what the plan says", True, "{count} {count:tensor|tensors}, all finite", {"count": count}
+    )
 
 
 def sides(source: Path, result: Checkpoint, plan: Plan) -> Iterator[Event]:
@@ -42,7 +44,7 @@ def sides(source: Path, result: Checkpoint, plan: Plan) -> Iterator[Event]:
     if template is not None:
         same = template == side_files.rendered(ours)
         yield Checked(
-            "The chat template renders as the original's", same, "a conversation of {turns} turns",
+            "The chat template renders as the original's", same, "a conversation of {turns} {turns:turn|turns}",
             {"turns": len(side_files.CONVERSATION)},
         )  # fmt: skip
 
@@ -71,14 +73,14 @@ def sentences(skeleton: Skeleton, result: Checkpoint, plan: Plan) -> Iterator[Ev
     values = {"ours": f"{ours:.0%}", "count": len(answers.PROMPTS)}
     if ours <= REPEATED:
         yield Checked(
-            "Its answers do not repeat themselves", True, "{ours} of the word triples in {count} answers come again",
-            values,
+            "Its answers do not repeat themselves", True,
+            "{ours} of the word triples in {count} {count:answer|answers} come again", values,
         )  # fmt: skip
         return
     theirs = answers.repetition(answers.greedy(skeleton, tokenizer, ends))
     yield Checked(
         "Its answers do not repeat themselves", ours <= theirs + REPEATED_MORE,
-        "{ours} of the word triples in {count} answers come again; {theirs} in the original's",
+        "{ours} of the word triples in {count} {count:answer|answers} come again; {theirs} in the original's",
         values | {"theirs": f"{theirs:.0%}"},
     )  # fmt: skip
 
@@ -88,5 +90,8 @@ def _same_tokens(theirs: PreTrainedTokenizerBase, ours: PreTrainedTokenizerBase)
     if wrong:
         return Checked("The tokenizer gives the original's numbers", False, "not for {text}", {"text": wrong})
     return Checked(
-        "The tokenizer gives the original's numbers", True, "{count} strings", {"count": len(side_files.STRINGS)}
+        "The tokenizer gives the original's numbers",
+        True,
+        "{count} {count:string|strings}",
+        {"count": len(side_files.STRINGS)},
     )

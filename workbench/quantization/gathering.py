@@ -104,7 +104,8 @@ def check_finite(name: str, tensor: Tensor) -> None:
     """Refuse a value that is no number: nothing that is computed with it would be one."""
     if not bool(torch.isfinite(tensor).all()):
         raise WorkbenchError(
-            "The tensor {name} holds {count} values that are not finite.", "The model is damaged: fetch it again.",
+            "The tensor {name} holds {count} {count:value that is|values that are} not finite.",
+            "The model is damaged: fetch it again.",
             name=name, count=int((~torch.isfinite(tensor)).sum()),
         )  # fmt: skip
 

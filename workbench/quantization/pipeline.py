@@ -112,7 +112,7 @@ def _scan(skeleton: Skeleton) -> Iterator[Event]:
         tensor = weights.read(name)
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             raise WorkbenchError(
-                "The tensor {name} holds {count} values that are not finite.",
+                "The tensor {name} holds {count} {count:value that is|values that are} not finite.",
                 "The model is damaged: fetch it again.",
                 name=name, count=int((~torch.isfinite(tensor)).sum()),
             )  # fmt: skip

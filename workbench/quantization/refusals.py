@@ -8,8 +8,8 @@ BLOCK_LISTS = Sentence(
     "{architecture} cannot be quantized: its blocks should be called {wanted}, but the files hold {found}."
 )
 WIDE_TENSOR = Sentence(
-    "{architecture} cannot be quantized: the weight {name} has {dimensions} dimensions, and what is done with it is "
-    "not known."
+    "{architecture} cannot be quantized: the weight {name} has {dimensions} {dimensions:dimension|dimensions}, "
+    "and what is done with it is not known."
 )
 UNKNOWN_TENSOR = Sentence("{architecture} cannot be quantized: its code has no place for the tensor {name}.")
 NOT_A_LINEAR = Sentence("{architecture} cannot be quantized: in its code {name} is no linear layer.")

@@ -62,7 +62,7 @@ def _scan(weights: Weights, kept: Kept, planned: list[tuple[Linear, Choice]]) ->
         yield Advanced(done)
     if missing:
         yield Note(
-            "{count} layers saw no calibration text and have no sensitivity: {names}.",
+            "{count} {count:layer|layers} saw no calibration text and {count:has|have} no sensitivity: {names}.",
             {"count": len(missing), "names": ", ".join(missing[:8])}, "warning",
         )  # fmt: skip
 

@@ -33,7 +33,7 @@ def _problems(weights: Weights, plan: Plan, expected: set[str]) -> Iterator[Sent
         tensor = weights.read(name)
         if tensor.is_floating_point() and (bad := int((~torch.isfinite(tensor)).sum())):
             yield Sentence(
-                "The written model is wrong: {name} holds {count} values that are not finite.",
+                "The written model is wrong: {name} holds {count} {count:value that is|values that are} not finite.",
                 {"name": name, "count": bad},
             )
 

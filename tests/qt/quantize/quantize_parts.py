@@ -66,7 +66,11 @@ def story(model, path="", modules=9):
         events += [
             QualityMeasured(name, 9000, 0.106, 35.7, 32.9, 0.81),
             QualityMeasured("RTN", 9000, 0.434, 45.4, 32.9, 0.7),
-            Note("{count} layers had to be rounded plainly: {names}.", {"count": 1, "names": "x"}, "warning"),
+            Note(
+                "{count} {count:layer|layers} had to be rounded plainly: {names}.",
+                {"count": 1, "names": "x"},
+                "warning",
+            ),
             Finished(path, 114_000_000),
         ]
     return events

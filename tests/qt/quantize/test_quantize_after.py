@@ -10,7 +10,7 @@ from workbench.errors import WorkbenchError
 from workbench.events import Advanced, Checked, Failed, Finished, Stage
 
 CHECKS = (
-    Checked("The folder holds what the plan says", True, "{count} tensors, all finite", {"count": 752}),
+    Checked("The folder holds what the plan says", True, "{count} {count:tensor|tensors}, all finite", {"count": 752}),
     Checked("The size is as predicted", True, "{size} bytes, {expected} were predicted", {"size": 5, "expected": 5}),
 )
 
