@@ -1,11 +1,13 @@
 """Bits for every layer under a target: the least predicted damage for so many bits on average, or for so many bytes."""
 
-from bisect import bisect_left
+import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from workbench import plan as plans
 from workbench import reach, sizes
+from workbench.budget import allocate
 from workbench.catalog.linears import Linear
 from workbench.catalog.model import Model
 from workbench.errors import WorkbenchError
@@ -15,7 +17,7 @@ from workbench.recipe import KEEP, Choice, Recipe, with_rules
 from workbench.sizes import Planned
 
 SERVED = (4, 8, 16)  # bits that vLLM has kernels for; 16 keeps the layer as it is
-STATES = 1500  # partial mixes that are followed at once; below that the answer is exact
+LOW = (2, 3)  # only some engines load these
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,21 +40,50 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class Target:
+    """At most `bits` per weight on average, or at most `size` bytes in all; `low` allows widths beyond SERVED."""
+
+    bits: float | None = None
+    size: int | None = None
+    low: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Proposal:
     """A recipe with a rule for every layer that leaves the base recipe, and what it comes to.
 
-    `bits` is the average over all linear layers, kept ones with their 16; `damage` and `base_damage` are the sums of
-    predicted KL of plain rounding, good for comparing mixes and not as a forecast of the result. `unmeasured` layers
-    have no sensitivity and keep the recipe's choice.
+    `base` is the recipe it was made of. `bits` is the average over all linear layers, kept ones with their 16;
+    `damage` and `base_damage` are the sums of predicted KL of plain rounding, good for comparing mixes and not as a
+    forecast of the result. `unmeasured` layers have no sensitivity and keep the recipe's choice.
     """
 
     recipe: Recipe
+    base: Recipe
     plan: Plan
     bits: float
     damage: float
     base_bits: float
     base_damage: float
     unmeasured: tuple[str, ...]
+
+
+def counts(plan: Plan) -> dict[int, int]:
+    """How many linear layers have each width, by rising bits; kept ones have 16."""
+    return dict(sorted(Counter(width(entry.choice) for entry in plan.linears).items()))
+
+
+def width(choice: Choice) -> int:
+    """The bits of a weight; 16 where the layer stays as it is."""
+    return 16 if choice.kept else choice.bits
+
+
+def propose(model: Model, recipe: Recipe, measured: Iterable[SensitivityMeasured], target: Target) -> Proposal:
+    """The mix of least predicted damage under the target. Raises WorkbenchError, with the nearest, if there is none."""
+    widths = (*LOW, *SERVED) if target.low else SERVED
+    if target.size is not None:
+        return for_size(model, recipe, measured, target.size, widths)
+    assert target.bits is not None, target
+    return for_bits(model, recipe, measured, target.bits, widths)
 
 
 def for_bits(
@@ -97,55 +128,16 @@ def for_size(
     least = base.predicted_bytes - sum(entry.bytes for entry in base.linears)
     least += sum(min(offer.bytes for offer in part.offers) for part in parts)
     raise WorkbenchError(
-        "{size} bytes cannot be reached: the smallest mix takes about {least}.",
-        "Choose a larger size, larger groups, or a smaller model.", size=size, least=least,
+        "{size} GB cannot be reached: the smallest mix takes about {least} GB.",
+        "Choose a larger size, larger groups, or a smaller model.",
+        size=f"{size / 1e9:.4g}", least=_gigabytes_above(least),
     )  # fmt: skip
 
 
-def allocate(parts: Sequence[Sequence[tuple[int, float]]], budget: int) -> tuple[int, ...] | None:
-    """One offer (bytes, damage) of each part, by index: at most `budget` bytes in all, the least damage.
-
-    Every mix that no other beats in both is followed. Exact while those stay below STATES, else within about a part
-    in STATES of the budget. None where even the smallest offers are too much.
-    """
-    least = [min(size for size, _ in offers) for offers in parts]
-    rest = sum(least)
-    if rest > budget:
-        return None
-    states: list[tuple[int, float, tuple | None]] = [(0, 0.0, None)]
-    for offers, smallest in zip(parts, least, strict=True):
-        rest -= smallest
-        grown = [
-            (size + own, damage + harm, (index, chain))
-            for size, damage, chain in states
-            for index, (own, harm) in enumerate(offers)
-            if size + own + rest <= budget
-        ]
-        states = _unbeaten(grown)
-        if len(states) > STATES:
-            states = _thinned(states)
-    chain, chosen = states[-1][2], []
-    while chain:
-        index, chain = chain
-        chosen.append(index)
-    return tuple(reversed(chosen))
-
-
-def _unbeaten(states: list[tuple[int, float, tuple | None]]) -> list[tuple[int, float, tuple | None]]:
-    """By rising size and falling damage, without those that a smaller one equals or beats."""
-    kept: list[tuple[int, float, tuple | None]] = []
-    for state in sorted(states, key=lambda state: state[:2]):
-        if not kept or state[1] < kept[-1][1]:
-            kept.append(state)
-    return kept
-
-
-def _thinned(states: list[tuple[int, float, tuple | None]]) -> list[tuple[int, float, tuple | None]]:
-    """The least damage in each of STATES equal ranges of size."""
-    low, high = states[0][0], states[-1][0]
-    ends = [low + (high - low) * step / STATES for step in range(1, STATES)]
-    found = {bisect_left(ends, state[0]): state for state in states}  # the last of a range has its least damage
-    return [states[0], *(state for state in found.values() if state is not states[0])]
+def _gigabytes_above(size: int) -> str:
+    """Four digits of a number of bytes in GB, never less than it is."""
+    step = 10 ** (math.floor(math.log10(max(size, 1))) - 3)
+    return f"{math.ceil(size / step) * step / 1e9:.4g}"
 
 
 def _prepared(
@@ -221,6 +213,7 @@ def _proposal(
     plan = plans.make(base.model, recipe)
     return Proposal(
         recipe=recipe,
+        base=base.recipe,
         plan=plan,
         bits=average_bits(plan),
         damage=sum(part.offers[index].damage for part, index in zip(parts, chosen, strict=True)),

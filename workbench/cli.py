@@ -112,6 +112,9 @@ def plan(
     output: Annotated[Path | None, typer.Option("-o", "--output")] = None,
     bits: Annotated[float | None, typer.Option(help="Average bits per weight to spread over the layers.")] = None,
     size: Annotated[str | None, typer.Option(help="Size that the result may have, such as 8GB.")] = None,
+    low_bits: Annotated[
+        bool, typer.Option("--low-bits", help="Spread 2 and 3 bits as well, which not every engine serves.")
+    ] = False,
     save: Annotated[Path | None, typer.Option(help="Write the recipe of this plan to a file.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -121,7 +124,7 @@ def plan(
     changes = {} if tensor_parallel is None else {"tensor_parallel": tensor_parallel}
     made = make_plan(folder, recipe, group_size, output, changes)
     if bits is not None or size is not None:
-        made = cli_whatif.mixed(made, bits, size)
+        made = cli_whatif.mixed(made, bits, size, low_bits)
     if save:
         from workbench import recipes_kept
 

@@ -95,17 +95,16 @@ def sensitivity(folder: Folder, recipe: RecipeName = "layered", as_json: Json = 
     )  # fmt: skip
 
 
-def mixed(made: Plan, bits: float | None, size: str | None) -> Plan:
-    """The plan with bits for each layer under the target, its figures said on the terminal."""
+def mixed(made: Plan, bits: float | None, size: str | None, low: bool = False) -> Plan:
+    """The plan with bits for each layer under the target, its figures said on the terminal; `low`: 2 and 3 bits too."""
     from workbench import allocation
+    from workbench.allocation import Target
 
     if bits is not None and size is not None:
         raise WorkbenchError("A target is either bits or a size.", "Give --bits or --size, not both.")
     found = measured(made.model.folder, made.recipe)
-    if bits is not None:
-        proposal = allocation.for_bits(made.model, made.recipe, found, bits)
-    else:
-        proposal = allocation.for_size(made.model, made.recipe, found, bytes_of(size or ""))
+    target = Target(bits, None if size is None else bytes_of(size), low)
+    proposal = allocation.propose(made.model, made.recipe, found, target)
     terminal.err.print(
         say(
             "{bits} bits on average instead of {before}; predicted damage {damage} instead of {damage_before}.",
@@ -113,6 +112,8 @@ def mixed(made: Plan, bits: float | None, size: str | None) -> Plan:
             damage=figures.number(proposal.damage), damage_before=figures.number(proposal.base_damage),
         )
     )  # fmt: skip
+    counts = ((say("{bits} bit", bits=bits), count) for bits, count in allocation.counts(proposal.plan).items())
+    terminal.err.print(" · ".join(f"{name} × {count}" for name, count in counts))
     return proposal.plan
 
 

@@ -46,11 +46,22 @@ def file_of(model: Model, recipe: Recipe) -> Path:
 
 def kept(model: Model, recipe: Recipe) -> tuple[SensitivityMeasured, ...] | None:
     """The scan made before; None where there is none that can be read."""
+    return read(file_of(model, recipe))
+
+
+def read(file: Path) -> tuple[SensitivityMeasured, ...] | None:
+    """The scan in a file of ours; None where there is none that can be read."""
     try:
-        stored = json.loads(file_of(model, recipe).read_text(encoding="utf-8"))
+        stored = json.loads(file.read_text(encoding="utf-8"))
         return tuple(SensitivityMeasured(**fields) for fields in stored)
     except (OSError, ValueError, TypeError):
         return None
+
+
+def at(found: SensitivityMeasured, bits: int) -> tuple[float | None, float | None]:
+    """(relative output error, damage in nats per token) of a layer at its own group size; None: not measured."""
+    name = f"{bits}/{found.group_size}"
+    return found.output_errors.get(name), found.damage.get(name)
 
 
 def keep(path: Path, found: Sequence[SensitivityMeasured]) -> None:
