@@ -42,6 +42,18 @@ def test_what_is_packed_is_what_is_read(choice):
     assert (weight - read).abs().max() < weight.abs().max() * 2.1 / step
 
 
+@pytest.mark.parametrize("symmetric", [True, False])
+@pytest.mark.parametrize("bits", [2, 3, 4])
+@pytest.mark.parametrize("columns", [8, 24, 32, 64, 96])
+def test_the_width_is_seen_in_the_words_where_their_number_does_not_tell(columns, bits, symmetric):
+    """Ten 3-bit values lie in a word and eight of 4 bits: 32 columns take four words of either."""
+    choice = Choice(method="rtn", bits=bits, group_size=-1, symmetric=symmetric)
+    result = nearest(torch.randn(16, columns), choice, BF16)
+    packed = packing.pack(result.integers, result.grid, choice, BF16)
+    read = packing.unpack_block({f"q.{part}": tensor for part, tensor in packed.items()})["q.weight"]
+    assert torch.equal(read, result.grid.values(result.integers))
+
+
 @pytest.mark.parametrize("choice", [SYMMETRIC, ASYMMETRIC])
 def test_a_group_of_zeros_stays_zero(choice):
     weight = torch.randn(4, 64)

@@ -5,7 +5,9 @@ import struct
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+import tiny
 
 from workbench.catalog import quantized
 from workbench.catalog.capacity import Device, capacity
@@ -257,6 +259,20 @@ def test_what_the_engine_serves(tmp_path, stored, facts, reason):
     with pytest.raises(WorkbenchError) as error:
         formats.check(Profile(folder), facts)
     assert str(error.value) == str(refused.sentence) and error.value.hint == str(refused.hint)
+
+
+@pytest.mark.parametrize(("words", "served"), [(-(-IN // 10), False), (IN * 3 // 32, True)])
+def test_three_bits_are_served_where_they_leave_no_gaps(tmp_path, words, served):
+    """compressed-tensors packs ten values into a word up to 0.17 and runs on from 0.19, which is what vLLM counts."""
+    folder = model(tmp_path / "m", packed(group(weights(3, 32)), group(weights(8, 32), targets=["re:.*mlp.*"])))
+    values = {f"{MODULE}.weight_packed": np.zeros((OUT, words), np.int32),
+              f"{MODULE}.weight_shape": np.array([OUT, IN], np.int64)}  # fmt: skip
+    tiny.save(folder / "model.safetensors", values)
+    for stored in (quantized.of_folder(folder), inspect(folder).quantization):
+        refused = formats.refusal(stored, GPU)
+        assert (refused is None) == served == (not stored.gaps)
+        assert formats.refusal(stored, CPU) is not None
+    assert served or "these leave bits over" in str(refused.sentence)
 
 
 def test_a_plugin_is_named_with_its_command(tmp_path):

@@ -4,13 +4,14 @@ import json
 import re
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from workbench.catalog import schemes, unlabelled
+from workbench.catalog import headers, schemes, unlabelled
 from workbench.catalog.headers import Tensor
 from workbench.catalog.schemes import Scheme
+from workbench.errors import WorkbenchError
 from workbench.words import Sentence
 
 METHODS = {
@@ -25,6 +26,7 @@ OWN_FILES = {"quantize_config.json": "gptq", "quant_config.json": "awq"}
 _MODELOPT_FILE = "hf_quant_config.json"  # this one vLLM finds by itself
 
 CONFIG = "config.json"
+WORD = 32  # bits
 
 # What lies beside packed weights and is no weight itself.
 SIDE = re.compile(
@@ -40,7 +42,9 @@ class Quantized:
 
     `group_sizes` holds every size in use; -1 is one group per output row. `schemes` has one entry for each way in
     which layers are stored, `kept` the names or patterns of what is said to stay plain. `source` is the file that says
-    so; empty where only the looks of the tensors tell.
+    so; empty where only the looks of the tensors tell. `gaps`: words of 32 bits hold as many whole values as fit, so
+    that bits are left over at 3 bits, as compressed-tensors packs up to 0.17; from 0.19 on values run on into the
+    next word.
     """
 
     method: str
@@ -52,6 +56,7 @@ class Quantized:
     schemes: tuple[Scheme, ...] = ()
     kept: tuple[str, ...] = ()
     source: str = CONFIG
+    gaps: bool = False
 
     @property
     def sentence(self) -> Sentence:
@@ -96,7 +101,7 @@ def find(folder: Path, tensors: Iterable[Tensor], *configs: dict[str, Any]) -> Q
     """What the configurations say, else a file that the tool itself wrote, else what the tensors look like."""
     for config in configs:
         if found := read(config):
-            return found
+            return replace(found, gaps=_gaps(folder, tensors, found))
     for name, method in (*OWN_FILES.items(), (_MODELOPT_FILE, "modelopt")):
         try:
             stored = json.loads((folder / name).read_text(encoding="utf-8"))
@@ -109,7 +114,7 @@ def find(folder: Path, tensors: Iterable[Tensor], *configs: dict[str, Any]) -> Q
 
 
 def of_folder(folder: Path) -> Quantized | None:
-    """The same from the configuration files alone, where they can be read: this is all that an engine looks at."""
+    """The same from the configuration files, where they can be read: this is all that an engine looks at first."""
     try:
         config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -117,7 +122,34 @@ def of_folder(folder: Path) -> Quantized | None:
     if not isinstance(config, dict):
         return None
     inner = config.get("text_config")
-    return find(folder, (), config, inner if isinstance(inner, dict) else {})
+    found = find(folder, (), config, inner if isinstance(inner, dict) else {})
+    if found and _uneven(found):
+        try:
+            stored = tuple(headers.read(file) for file in sorted(folder.glob("*.safetensors")))
+        except WorkbenchError:
+            return found
+        tensors = tuple(tensor for file in stored for tensor in file)
+        return replace(found, gaps=_gaps(folder, tensors, found))
+    return found
+
+
+def _uneven(found: Quantized) -> bool:
+    """Whether some packed width does not divide a word."""
+    widths = [scheme.bits for scheme in found.schemes if scheme.bits]
+    return found.method == "compressed-tensors" and any(WORD % bits for bits in widths)
+
+
+def _gaps(folder: Path, tensors: Iterable[Tensor], found: Quantized) -> bool:
+    """Whether a packed layer takes a number of words that no width in use comes to without gaps."""
+    if not _uneven(found):
+        return False
+    tensors, suffix = tuple(tensors), ".weight_packed"
+    inputs = {name: columns for name, (_, columns) in shapes(folder, tensors).items()}
+    for tensor in tensors:
+        columns = inputs.get(tensor.name.removesuffix(suffix)) if tensor.name.endswith(suffix) else None
+        if columns and tensor.shape[-1] not in {-(-columns * (each.bits or 0) // WORD) for each in found.schemes}:
+            return True
+    return False
 
 
 def shapes(folder: Path, tensors: Iterable[Tensor]) -> dict[str, tuple[int, int]]:

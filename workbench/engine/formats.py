@@ -92,11 +92,23 @@ def _scheme(stored: Quantized, scheme: Scheme, facts: EngineFacts) -> Refusal | 
                 Sentence("vLLM {version} loads GPTQ groups of 32, 64, 128 or whole rows; these have {size}.", values),
                 again,
             )
+    if stored.gaps and scheme.bits and 32 % scheme.bits:
+        return Refusal(
+            Sentence(
+                "vLLM {version} reads {bits}-bit weights only where they run on from word to word; "
+                "these leave bits over in each.",
+                values,
+            ),
+            Sentence("Choose 2, 4 or 8 bits, and quantize the original model here."),
+        )
     return _on_cpu(stored, scheme, facts, values) if facts.cpu else None
 
 
 def _on_cpu(stored: Quantized, scheme: Scheme, facts: EngineFacts, values: dict[str, Any]) -> Refusal | None:
-    """What has kernels on GPUs only. Our own adds 2 and 8 bits to compressed-tensors, not to the other formats."""
+    """What has kernels on GPUs only (the Humming package has those of odd widths and of 2 bits).
+
+    Our own kernel adds 2 and 8 bits to compressed-tensors, not to the other formats.
+    """
     again = Sentence("Serve it on a GPU, or quantize the original model here.")
     tiles = facts.amx and scheme.bits == 8  # the only products with floats that vLLM has for a CPU
     if scheme.number == FLOAT and stored.method != "bitsandbytes" and not tiles:

@@ -7,8 +7,9 @@ from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
 from torch import Tensor
 
 from workbench.quantization.grid import Grid
-from workbench.recipe import WHOLE_ROW, Choice
+from workbench.recipe import BITS, WHOLE_ROW, Choice
 
+WORD = 32  # bits
 PARTS = ("weight_packed", "weight_scale", "weight_zero_point", "weight_shape")
 
 
@@ -60,9 +61,28 @@ def unpack_block(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         columns = int(own["weight_shape"][1])
         groups = own["weight_scale"].shape[1]
         choice = Choice(
-            bits=32 // round(columns / packed.shape[1]),
+            bits=_bits(packed, columns),
             group_size=columns // groups if groups > 1 else WHOLE_ROW,
             symmetric="weight_zero_point" not in own,
         )
         plain[f"{module}.weight"] = unpack(own, scheme_of(choice, []))
     return plain
+
+
+def _bits(packed: Tensor, columns: int) -> int:
+    """The width of the values in `packed` [out, words], `columns` of them in a row.
+
+    As many whole values lie in a word as fit, which for few columns is as many words at two widths (32 columns at 3
+    and 4 bits): then at the narrower one whose bits beyond its values are all zero.
+    """
+    fitting = [bits for bits in BITS if -(-columns // (WORD // bits)) == packed.shape[1]]
+    assert fitting, (tuple(packed.shape), columns)
+    return next((bits for bits in fitting[:-1] if not _left_over(packed, columns, bits).any()), fitting[-1])
+
+
+def _left_over(packed: Tensor, columns: int, bits: int) -> Tensor:
+    """What a row's words hold beyond its values of so many bits; zero where they were packed at that width."""
+    each = WORD // bits
+    used = torch.full((packed.shape[1],), each, device=packed.device)
+    used[-1] = columns - each * (packed.shape[1] - 1)
+    return (packed.to(torch.int64) & 0xFFFFFFFF) >> (used * bits)
