@@ -107,8 +107,7 @@ class QuantizePage(Page):
         """Quantize by the plan."""
         if self.draft.plan is None or self.draft.plan.blocks or self.running:
             return
-        self.choosing.rest()
-        self.job.begin(self.draft.spec(self.view.setup.measure.isChecked()))
+        self.choosing.start_job(self.view.setup.measure.isChecked())
         self.view.progress.follow.setChecked(True)
         self.begin(self.job.work())
 
@@ -166,7 +165,7 @@ class QuantizePage(Page):
             newest = next(reversed(self.run.modules))
             self.view.strip.choose(newest)
             self.view.details.show_chosen(newest)
-        self.view.details.draw(self.draft, self.run, bool(self.running))
+        self.view.details.draw(self.choosing.shown, self.run, bool(self.running), self.choosing.amending.first)
         self.view.show_run(self.draft, self.run, bool(self.running), self.job.folder)
         if self.running and self.run:
             block = self._cells.block(self.run.current)
@@ -175,7 +174,8 @@ class QuantizePage(Page):
     def _show_plan(self) -> None:
         """Draw what depends on the plan and on which part of the work the page is in."""
         running, done = bool(self.running), self.job.done
-        plan = self.draft.plan
+        shown = self.choosing.shown
+        plan = shown.plan
         if done and Path(self.run.path).is_dir():
             self.exports.look(Path(self.run.path))
         if self.draft.model or self.run:
@@ -183,7 +183,7 @@ class QuantizePage(Page):
         else:
             self.set_title("Quantize")
         self._cells = Cells(plan, self.run)
-        self.view.show_draft(self.draft, self.run, running, self._cells.all())
+        self.view.show_draft(shown, self.run, self.choosing.amending, self._cells.all())
         self.primary.setVisible(plan is not None)
         self.primary.setEnabled(not running and not done and plan is not None and not plan.blocks)
         self.view.history.setEnabled(not running)
@@ -211,6 +211,8 @@ class QuantizePage(Page):
         view.details.discarded.connect(choosing.tries.end)
         view.details.unpinned.connect(view.strip.unpin)
         view.details.look_wanted.connect(self.look)
+        view.amend.applied.connect(choosing.amending.apply)
+        view.amend.discarded.connect(choosing.amending.forget)
         view.strip.chosen.connect(self.choose)
         view.strip.pinned.connect(self._pin)
         view.progress.cancelled.connect(self.cancel)

@@ -53,6 +53,11 @@ class Draft:
         self.output, self._own_output = Path(spec["output"]), True
         self.plan = plan.make(model, self.recipe) if model else None
 
+    def take_amended(self, amended: Recipe) -> None:
+        """The job at hand goes by another recipe now; its result goes where it went."""
+        assert self.model is not None
+        self.recipe, self.plan = amended, plan.make(self.model, amended)
+
     @property
     def fit(self) -> Capacity | None:
         """How the result will stand on `device` at the usual context; None where either is not known yet."""

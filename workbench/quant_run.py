@@ -24,13 +24,14 @@ from workbench.words import Sentence
 class QuantRun:
     """`modules` holds what is done by full name, in order; `current` the linear being worked on.
 
-    `total` and `done` count steps of the present stage. `failed` is a sentence with its `hint`.
+    `total` and `done` count steps of the present stage, `begun` blocks. `failed` is a sentence with its `hint`.
     """
 
     stage: str = ""
     total: int = 0
     done: int = 0
     current: str = ""
+    begun: int = 0
     modules: dict[str, ModuleDone] = field(default_factory=dict)
     notes: list[Note] = field(default_factory=list)
     quality: dict[str, QualityMeasured] = field(default_factory=dict)
@@ -53,11 +54,13 @@ class QuantRun:
             case Advanced(done):
                 self.done = done
                 self._latest_s = time.monotonic() if at_s is None else at_s
-            case ModuleStarted(name, _):
+            case ModuleStarted(name, block):
                 self.current = name
-            case ModuleDone():
-                self.modules[event.name] = event
+                self.begun = max(self.begun, block + 1)
+            case ModuleDone(name, block):
+                self.modules[name] = event
                 self.current = ""
+                self.begun = max(self.begun, block + 1)
             case Note():
                 self.notes.append(event)
             case QualityMeasured():

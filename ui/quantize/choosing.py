@@ -6,6 +6,7 @@ from typing import Any
 
 from PySide6.QtCore import QObject, Signal
 
+from ui.quantize.amending import Amending
 from ui.quantize.job_run import JobRun
 from ui.quantize.looks import Looks
 from ui.quantize.tries import Tries, Try
@@ -17,7 +18,7 @@ from workbench.settings import Settings
 
 
 class Choosing(QObject):
-    """`draft` is the page's; while its job is going it stands as it is.
+    """`draft` is the page's. While its job is going, choices are `amending`'s: for the blocks not begun.
 
     Signals: `replanned` when the plan is another one, `touched` when only what is tried or looked at changed.
     """
@@ -30,13 +31,28 @@ class Choosing(QObject):
         self._job = job
         self.draft = Draft(settings.library[0])
         self.looks, self.tries = Looks(settings, tasks), Tries(settings, tasks)
+        self.amending = Amending(tasks, job)
+        self.amending.changed.connect(self.replanned)
+        job.moved.connect(self.amending.moved)
+        job.ended.connect(self.amending.forget)
         self.looks.changed.connect(self.touched)
         self.tries.changed.connect(self.touched)
+
+    @property
+    def shown(self) -> Draft:
+        """The draft with the change that is wanted while its job is going."""
+        return self.amending.wanted or self.draft
 
     def rest(self) -> None:
         """End what is looked at and tried: another model comes, or a run needs its share of the machine."""
         self.looks.drop()
         self.tries.drop()
+
+    def start_job(self, measure: bool) -> None:
+        """Make the job of the draft. `measure` compares the result with the original afterwards."""
+        self.rest()
+        self._job.begin(self.draft.spec(measure))
+        self.amending.begin(self.draft)
 
     def take_model(self, model: Model) -> None:
         """Plan for another model, or anew for one whose files changed."""
@@ -53,18 +69,20 @@ class Choosing(QObject):
 
     def take_recipe(self, chosen: Recipe) -> None:
         """Plan anew with another recipe."""
-        self._change(lambda: self.draft.take_recipe(chosen))
+        self._change(lambda draft: draft.take_recipe(chosen))
 
     def take_output(self, path: Path) -> None:
         """Write the result to `path`."""
-        self._change(lambda: self.draft.take_output(path))
+        self._change(lambda draft: draft.take_output(path))
 
     def take_choice(self, name: str, choice: Choice, everywhere: bool) -> None:
         """Quantize one layer, or its like in all blocks, by `choice`."""
-        self._change(lambda: self.draft.take_choice(name, choice, everywhere))
+        self._change(lambda draft: draft.take_choice(name, choice, everywhere))
 
     def try_choice(self, name: str, choice: Choice, everywhere: bool) -> None:
-        """Show what a choice would do to a layer; the recipe stays until `keep`."""
+        """Show what a choice would do to a layer; the recipe stays until `keep`. A running job has no time to try."""
+        if self._job.going:
+            self.take_choice(name, choice, everywhere)
         if self.draft.plan is None or self._job.going:
             return
         planned = next((entry.choice for entry in self.draft.plan.linears if entry.linear.name == name), None)
@@ -97,9 +115,12 @@ class Choosing(QObject):
                 if name in planned and self.tries.of(name) is None:
                     self.tries.ask(self.draft.model, self.draft.recipe, name, planned[name])
 
-    def _change(self, take: Callable[[], None]) -> None:
-        if self.draft.model is None or self._job.going:
+    def _change(self, take: Callable[[Draft], None]) -> None:
+        if self.draft.model is None:
+            return
+        if self._job.going:
+            self.amending.change(take)
             return
         self._job.forget()  # what an earlier run showed makes way
-        take()
+        take(self.draft)
         self.replanned.emit()

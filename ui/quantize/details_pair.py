@@ -63,8 +63,8 @@ class DetailsPair(QWidget):
         """The layers that the cards show."""
         return [name for name in self._names.values() if name]
 
-    def draw(self, draft: Draft, run: QuantRun | None, locked: bool) -> None:
-        """Draw both from what is known; `locked` while a run uses the plan."""
+    def draw(self, draft: Draft, run: QuantRun | None, locked: bool, first: int | None = None) -> None:
+        """Draw both from what is known; `locked` while a run uses the plan but for blocks from `first` on."""
         plan, model = draft.plan, draft.model
         if plan is not self._plan:
             self._plan = plan
@@ -81,9 +81,10 @@ class DetailsPair(QWidget):
             choice = tried.choice if tried else entry.choice if entry else None
             answer = self._tries.answer(name, choice)
             known = done or looked or answer
-            waiting = None if known else self._waiting(name, run, model, locked)
+            tunable = not locked or (first is not None and entry is not None and entry.linear.block >= first)
+            waiting = None if known else self._waiting(name, run, model, locked, tunable)
             can_look = not (known or locked or model is None or self._looks.wants(model.folder, name))
-            layer = Layer(name, entry, looked, done, waiting, can_look, self._fused(name), not locked, answer=answer)
+            layer = Layer(name, entry, looked, done, waiting, can_look, self._fused(name), tunable, answer=answer)
             if tried:
                 layer = replace(
                     layer, tried=tried.choice, everywhere=tried.everywhere, outcome=self._outcome(draft, name, tried),
@@ -110,9 +111,13 @@ class DetailsPair(QWidget):
             self._outcomes[name, tried] = result
         return self._outcomes[name, tried]
 
-    def _waiting(self, name: str, run: QuantRun | None, model: Model | None, locked: bool) -> Sentence | str | None:
+    def _waiting(
+        self, name: str, run: QuantRun | None, model: Model | None, locked: bool, tunable: bool
+    ) -> Sentence | str | None:
         if run and run.current == name:
             return Sentence("This layer is in work.")
+        if locked and tunable:
+            return Sentence("This layer waits for its turn. Until then its choice can be changed.")
         if locked:
             return Sentence("This layer waits for its turn.")
         if model and self._looks.wants(model.folder, name):

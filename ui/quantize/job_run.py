@@ -19,10 +19,11 @@ from workbench.settings import Settings
 class JobRun(QObject):
     """`run` is None where no job is shown. `going` between `begin` and `end`, `ending` once the user cancelled.
 
-    Signals: `moved` after each event, `made(result)` when a job ended well.
+    Signals: `moved` after each event, `ended` when the worker is gone, `made(result)` when a job ended well.
     """
 
     moved = Signal()
+    ended = Signal()
     made = Signal(object)
 
     def __init__(self, settings: Settings, tasks: Tasks):
@@ -71,13 +72,15 @@ class JobRun(QObject):
         self.going = self.ending = False
         if self.run and not (self.run.path or self.run.failed):
             self.run.apply(Cancelled())
+        self.ended.emit()
 
     def reopen(self, folder: Path) -> dict[str, Any]:
-        """Show a job of earlier as it ended, from its folder alone; what it was asked to do."""
+        """Show a job of earlier as it ended, from its folder alone; what it was asked to do in the end."""
         self.run, self.folder = QuantRun(), folder
         for event in jobs.replay(folder):
             self.run.apply(event)
-        return jobs.spec_of(folder)
+        spec = jobs.spec_of(folder)
+        return spec | {"recipe": self.run.amended[-1].recipe} if self.run.amended else spec
 
     def open_report(self) -> None:
         """Show the report in the browser."""

@@ -7,6 +7,8 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QScrollArea, QSplitter, QStackedWidget, QVBoxLayout, QWidget
 
 from ui import language
+from ui.quantize.amend_bar import AmendBar
+from ui.quantize.amending import Amending
 from ui.quantize.check_list import CheckList
 from ui.quantize.conflict_list import ConflictList
 from ui.quantize.details_pair import DetailsPair
@@ -42,10 +44,10 @@ class Surface(QStackedWidget):
         self.summary = label(role="muted")
         self.conflicts = ConflictList()
         self.strip = BlockStrip()
-        self.legend = ErrorLegend()
+        self.legend, self.changed = ErrorLegend(), label(role="caption")
         self.details = DetailsPair(looks, tries)
         self.setup = SetupBar()
-        self.progress = ProgressLine()
+        self.amend, self.progress = AmendBar(), ProgressLine()
         self.notes = NoteList()
         self.again = button("Try again", kind="primary", icon="refresh-line")
         self.report = button("Open report", icon="file-chart-line")
@@ -59,16 +61,18 @@ class Surface(QStackedWidget):
         )
         self.addWidget(self._work())
 
-    def show_draft(self, draft: Draft, run: QuantRun | None, running: bool, cells: Sequence[Cell]) -> None:
-        """Show the plan's side: recipe, conflicts, cells, setup."""
+    def show_draft(self, draft: Draft, run: QuantRun | None, amending: Amending, cells: Sequence[Cell]) -> None:
+        """Show the plan's side: recipe, conflicts, cells, setup; in a run what is wanted of its blocks to come."""
+        running, open_to_change = amending.running, amending.first is not None
         shown, done = draft.plan is not None or run is not None, bool(run and run.path)
         self.setCurrentIndex(int(shown))
         self.recipes.setVisible(shown)
-        self.recipes.setEnabled(draft.model is not None and not running)
+        self.recipes.setEnabled(draft.model is not None and (open_to_change or not running))
         self.summary.setVisible(draft.plan is not None)
         self.recipes.show_recipe(draft.recipe)
-        self.recipes.show_plan(None if running else draft.plan)
-        self.conflicts.show_plan(None if running or done else draft.plan)
+        self.recipes.show_plan(draft.plan if open_to_change or not running else None)
+        self.conflicts.show_plan(amending.barred if running else None if done else draft.plan)
+        self.amend.show_change(amending)
         self.strip.set_cells(cells)
         if draft.plan and draft.output:
             self.setup.show_setup(draft.recipe, draft.output)
@@ -78,6 +82,7 @@ class Surface(QStackedWidget):
         """Show the run's side: the line that moves, or how it ended, and what it had to tell."""
         ended = run if run and not running else None
         done, failed = bool(ended and ended.path), bool(ended and ended.failed)
+        self._show_changes(tuple(change.from_block for change in run.amended) if run else ())
         self.progress.setVisible(running)
         self.setup.setVisible(draft.plan is not None and not running and not done)
         self.result.setVisible(done)
@@ -91,6 +96,16 @@ class Surface(QStackedWidget):
         self.checks.show_checks(run.checks if failed else [])
         self.again.setEnabled(draft.plan is not None and not draft.plan.blocks)
         self.notes.show_run(None if failed else run, cancelled=bool(ended and ended.cancelled))
+
+    def _show_changes(self, blocks: tuple[int, ...]) -> None:
+        self.strip.show_changes(blocks)
+        self.changed.setVisible(bool(blocks))
+        if blocks:
+            language.bind(
+                self.changed.setText,
+                "┃ the recipe was changed from block {blocks} on",
+                blocks=", ".join(map(str, blocks)),
+            )
 
     def _show_summary(self, draft: Draft) -> None:
         plan, fit = draft.plan, draft.fit
@@ -107,6 +122,7 @@ class Surface(QStackedWidget):
     def _work(self) -> QWidget:
         left = Card()
         left.body.addWidget(self.legend)
+        left.body.addWidget(self.changed)
         scroll = QScrollArea()
         scroll.setWidgetResizable(True)
         scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
@@ -133,6 +149,7 @@ class Surface(QStackedWidget):
         column.addWidget(self.notes)
         column.addWidget(self.result)
         column.addWidget(self.setup)
+        column.addWidget(self.amend)
         column.addWidget(self.progress)
         return work
 

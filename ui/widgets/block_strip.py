@@ -19,10 +19,10 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from ui import language, theme
-from ui.widgets.error_scale import ErrorScale
+from ui.widgets.error_scale import ErrorScale, ink_on, width_color
 from ui.widgets.strip_grid import CELL_HEIGHT, CELL_WIDTH, GUTTER, HEAD, Place, StripGrid
 
-State = Literal["planned", "conflict", "working", "done", "kept"]
+State = Literal["planned", "conflict", "working", "done", "kept", "width"]
 
 GAP = 2  # between cells
 
@@ -32,7 +32,8 @@ class Cell:
     """One linear layer: where it stands, what is known of it, and the words for those who cannot see it.
 
     `column` is the layer's name within its block, `label` the short mark while it waits ("AWQ 4"),
-    `db` its signal to quantization noise once done.
+    `db` its signal to quantization noise once done, which colours it; `figure` is what it then reads in place of that.
+    A "width" cell is coloured by its `bits`.
     """
 
     name: str
@@ -42,6 +43,8 @@ class Cell:
     label: str
     words: str
     db: float | None = None
+    figure: str = ""
+    bits: int | None = None
 
 
 class BlockStrip(QWidget):
@@ -67,6 +70,7 @@ class BlockStrip(QWidget):
         self._grid = StripGrid()
         self._at: Place | None = None
         self._pin: Place | None = None
+        self.changes: tuple[int, ...] = ()
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Expanding)
         language.bind(self.setAccessibleName, "Blocks and modules")
@@ -103,6 +107,12 @@ class BlockStrip(QWidget):
         if changed:
             self._describe()
             self._rescale()
+
+    def show_changes(self, blocks: tuple[int, ...]) -> None:
+        """Mark that the recipe changed on the way, from each of these blocks on."""
+        if blocks != self.changes:
+            self.changes = blocks
+            self.update()
 
     def choose(self, name: str, tell: bool = False) -> None:
         """Mark the cell of `name` as the chosen one; `tell` also says so to those who listen."""
@@ -246,6 +256,8 @@ class BlockStrip(QWidget):
             for column in range(len(self._grid.columns)):
                 if cell := self._cells.get((row, column)):
                     self._paint_cell(painter, self._grid.rect((row, column)), cell, worn)
+            if self.changes and self._grid.blocks[row] >= min(self.changes):
+                self._paint_change(painter, where, self._grid.blocks[row] in self.changes, worn)
         for place, style in ((self._pin, Qt.PenStyle.DashLine), (self._at, Qt.PenStyle.SolidLine)):
             if place is not None:
                 painter.setPen(QPen(QColor(worn.accent), 2 if self.hasFocus() or place == self._pin else 1.5, style))
@@ -261,6 +273,13 @@ class BlockStrip(QWidget):
             head = metrics.elidedText(head, Qt.TextElideMode.ElideRight, rect.width())
             painter.drawText(QRect(rect.x(), 0, rect.width(), HEAD), Qt.AlignmentFlag.AlignCenter, head)
 
+    def _paint_change(self, painter: QPainter, row: QRect, begins: bool, worn: theme.Tokens) -> None:
+        """A rule beside the rows that a changed recipe covers, with a foot where it begins."""
+        rule = QRect(row.right() + 3, row.top(), 2, row.height())
+        painter.fillRect(rule, QColor(worn.quantized))
+        if begins:
+            painter.fillRect(QRect(rule.left() - 4, row.top(), 4, 2), QColor(worn.quantized))
+
     def _paint_cell(self, painter: QPainter, place: QRect, cell: Cell, worn: theme.Tokens) -> None:
         rect = place.adjusted(GAP // 2, GAP // 2, -GAP // 2, -GAP // 2)
         box = QRectF(rect).adjusted(0.5, 0.5, -0.5, -0.5)
@@ -269,7 +288,11 @@ class BlockStrip(QWidget):
         if cell.state == "done" and cell.db is not None:
             painter.setPen(Qt.PenStyle.NoPen)
             painter.setBrush(self._scale.color(cell.db))
-            ink, text = self._scale.ink(cell.db), f"{cell.db:.0f}"
+            ink, text = self._scale.ink(cell.db), cell.figure or f"{cell.db:.0f}"
+        elif cell.state == "width" and cell.bits is not None:
+            painter.setPen(Qt.PenStyle.NoPen)
+            painter.setBrush(width_color(cell.bits))
+            ink = ink_on(width_color(cell.bits))
         elif cell.state == "conflict":
             painter.setPen(QPen(QColor(worn.rejected), 1.5))
             ink = worn.rejected

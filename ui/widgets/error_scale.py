@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QWidget
 
 from ui import language, theme
 from ui.widgets.label import label
+from workbench import figures
 
 STEP_DB = 5.0
 SMALLEST_SPAN_DB = 10.0
@@ -42,27 +43,53 @@ class ErrorScale:
         return _mixed(one, other, place - index)
 
     def ink(self, db: float) -> QColor:
-        """Black or white, whichever reads better on `color(db)`; the worse of both is never below 4.5:1."""
-        return QColor("#000000" if luminance(self.color(db)) > EVEN_LUMINANCE else "#FFFFFF")
+        """What reads on `color(db)`."""
+        return ink_on(self.color(db))
+
+
+def ink_on(ground: QColor) -> QColor:
+    """Black or white, whichever reads better; the worse of both is never below 4.5:1."""
+    return QColor("#000000" if luminance(ground) > EVEN_LUMINANCE else "#FFFFFF")
+
+
+def width_color(bits: int) -> QColor:
+    """The fewer bits, the more it stands out; what stays in 16 bit has the original's hue."""
+    if bits >= 16:
+        return QColor(theme.tokens().soft("original", 0.3))
+    near, middle, strong, far = _ramp()
+    return {2: far, 3: strong, 4: middle}.get(bits, near)
 
 
 class ErrorLegend(QWidget):
-    """The colour scale with its ends in words."""
+    """The colour scale with its ends in words: of the output's noise, or of the damage that a layer would do."""
 
     def __init__(self):
         super().__init__()
-        self._left, self._right = label(role="caption"), label(role="caption")
+        self._title, self._left, self._right = (label(role="caption") for _ in range(3))
         row = QHBoxLayout(self)
         row.setContentsMargins(0, 0, 0, 0)
         row.setSpacing(8)
-        row.addWidget(label("output SQNR", "caption"))
+        row.addWidget(self._title)
         row.addStretch(1)
         row.addWidget(self._left)
         row.addWidget(_Ramp())
         row.addWidget(self._right)
         self.show_scale(ErrorScale())
 
-    def show_scale(self, scale: ErrorScale) -> None:
+    def show_scale(self, scale: ErrorScale, *, damage: bool = False) -> None:
+        """With `damage` the scale's decibels are those of nats per token, shown in thousandths."""
+        if damage:
+            low, high = (figures.number(10 ** (3 - db / 10), 2) for db in (scale.high_db, scale.low_db))
+            language.bind(self._title.setText, "predicted damage")
+            language.bind(self._left.setText, "{damage} mnat", damage=low)
+            language.bind(self._right.setText, "{damage} mnat", damage=high)
+            language.bind(
+                self.setToolTip, "Thousandths of a nat of KL divergence per token that rounding this layer alone costs"
+            )
+            return
+        language.release(self.setToolTip)
+        self.setToolTip("")
+        language.bind(self._title.setText, "output SQNR")
         language.bind(self._left.setText, "{db} dB good", db=f"{scale.high_db:.0f}")
         language.bind(self._right.setText, "{db} dB poor", db=f"{scale.low_db:.0f}")
 
