@@ -155,7 +155,7 @@ async def test_a_run_from_the_button_to_the_result(page, model, job, until, qtbo
     page.choosing.take_output(tmp_path / "elsewhere")
     qtbot.mouseClick(page.primary, Qt.MouseButton.LeftButton)
     assert page.view.progress.isVisible() and not page.primary.isEnabled()
-    assert not page.view.details.chosen.form.isVisible(), "the plan is in use"
+    assert not page.view.setup.isVisible(), "the text is being read"
     await until(lambda: page.view.result.isVisible())
     kind, spec = created[-1]
     assert kind == "quantize" and spec["output"] == str(tmp_path / "elsewhere") and spec["measure_rtn"]
