@@ -47,7 +47,7 @@ class QuantizePage(Page):
         self.exports = Exports(settings, tasks)
         self._cells = Cells(None, None)
         self.set_primary("Quantize", self.start)
-        self.view = Surface(self.choosing.looks, self.choosing.tries, self.exports)
+        self.view = Surface(self.choosing, self.exports)
         self.head.addWidget(self.view.recipes)
         self.head.addWidget(self.view.summary, 1)
         self.head.addWidget(self.view.history)
@@ -148,8 +148,7 @@ class QuantizePage(Page):
 
     def statuses(self) -> list[Status]:
         if not self.running or self.run is None:
-            gathering = self.choosing.tries.gathering
-            return [Status(Sentence("Gathering calibration statistics"), gathering.share)] if gathering else []
+            return self.choosing.statuses()
         words = Sentence("Quantizing {name}", {"name": self.draft.model.name})
         return [Status(words, self.run.share, self.run.left_s())]
 
@@ -160,7 +159,8 @@ class QuantizePage(Page):
 
     def redraw(self) -> None:
         """Draw what moves: the cells that changed, the layers in view, the line below."""
-        self.view.strip.put(self._cells.changed())
+        self.view.left.put(self._cells.changed())
+        self.view.left.draw()
         if self.run and self.running and self.run.modules and self.view.progress.follow.isChecked():
             newest = next(reversed(self.run.modules))
             self.view.strip.choose(newest)

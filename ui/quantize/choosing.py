@@ -6,15 +6,19 @@ from typing import Any
 
 from PySide6.QtCore import QObject, Signal
 
+from ui.log_drawer import Status
 from ui.quantize.amending import Amending
 from ui.quantize.job_run import JobRun
 from ui.quantize.looks import Looks
+from ui.quantize.mixes import Mixes
+from ui.quantize.scans import Scans
 from ui.quantize.tries import Tries, Try
 from ui.tasks import Tasks
 from workbench.catalog.model import Model
 from workbench.draft import Draft
 from workbench.recipe import Choice, Recipe
 from workbench.settings import Settings
+from workbench.words import Sentence
 
 
 class Choosing(QObject):
@@ -31,12 +35,15 @@ class Choosing(QObject):
         self._job = job
         self.draft = Draft(settings.library[0])
         self.looks, self.tries = Looks(settings, tasks), Tries(settings, tasks)
+        self.scans, self.mixes = Scans(settings, tasks), Mixes(tasks)
         self.amending = Amending(tasks, job)
         self.amending.changed.connect(self.replanned)
         job.moved.connect(self.amending.moved)
         job.ended.connect(self.amending.forget)
-        self.looks.changed.connect(self.touched)
-        self.tries.changed.connect(self.touched)
+        for each in (self.looks, self.tries, self.scans, self.mixes):
+            each.changed.connect(self.touched)
+        self.mixes.recipe_wanted.connect(self.take_recipe)
+        self.replanned.connect(self._follow)
 
     @property
     def shown(self) -> Draft:
@@ -44,9 +51,11 @@ class Choosing(QObject):
         return self.amending.wanted or self.draft
 
     def rest(self) -> None:
-        """End what is looked at and tried: another model comes, or a run needs its share of the machine."""
+        """End what is looked at, tried and scanned: another model comes, or a run needs its share of the machine."""
         self.looks.drop()
         self.tries.drop()
+        self.scans.drop()
+        self.mixes.discard()
 
     def start_job(self, measure: bool) -> None:
         """Make the job of the draft. `measure` compares the result with the original afterwards."""
@@ -57,15 +66,32 @@ class Choosing(QObject):
     def take_model(self, model: Model) -> None:
         """Plan for another model, or anew for one whose files changed."""
         self.rest()
+        self.mixes.drop()
         self._job.forget()
         self.draft.take_model(model)
         self.replanned.emit()
 
     def take_job(self, spec: dict[str, Any], model: Model | None) -> None:
         """Take the settings of a job that is shown again."""
-        self.tries.drop()
+        self.rest()
+        self.mixes.drop()
         self.draft.take_job(spec, model)
         self.replanned.emit()
+
+    def statuses(self) -> list[Status]:
+        """What runs for the choosing, for the line below the window."""
+        found = []
+        if gathering := self.tries.gathering:
+            found.append(Status(Sentence("Gathering calibration statistics"), gathering.share))
+        if scan := self.scans.progress:
+            found.append(Status(Sentence("Scanning the sensitivity"), scan.share, scan.left_s()))
+        return found
+
+    def _follow(self) -> None:
+        """A scan and a mix are of what the recipe says below a mix that it holds."""
+        if model := self.draft.model:
+            self.mixes.follow(model, self.draft.recipe)
+            self.scans.take(model, self.mixes.base(model, self.draft.recipe))
 
     def take_recipe(self, chosen: Recipe) -> None:
         """Plan anew with another recipe."""

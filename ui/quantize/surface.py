@@ -4,26 +4,25 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QScrollArea, QSplitter, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QSplitter, QStackedWidget, QVBoxLayout, QWidget
 
 from ui import language
 from ui.quantize.amend_bar import AmendBar
 from ui.quantize.amending import Amending
 from ui.quantize.check_list import CheckList
+from ui.quantize.choosing import Choosing
 from ui.quantize.conflict_list import ConflictList
 from ui.quantize.details_pair import DetailsPair
 from ui.quantize.exports import Exports
 from ui.quantize.history import History
-from ui.quantize.looks import Looks
 from ui.quantize.notes import NoteList
 from ui.quantize.progress_line import ProgressLine
 from ui.quantize.recipe_box import RecipeBox
 from ui.quantize.result_card import ResultCard
 from ui.quantize.setup_bar import SetupBar
-from ui.quantize.tries import Tries
-from ui.widgets import Card, EmptyState, FailureCard, button, label
+from ui.quantize.strip_card import StripCard
+from ui.widgets import EmptyState, FailureCard, button, label
 from ui.widgets.block_strip import BlockStrip, Cell
-from ui.widgets.error_scale import ErrorLegend
 from workbench import figures
 from workbench.draft import Draft
 from workbench.errors import WorkbenchError
@@ -37,15 +36,15 @@ class Surface(QStackedWidget):
 
     models_wanted = Signal()
 
-    def __init__(self, looks: Looks, tries: Tries, exports: Exports):
+    def __init__(self, choosing: Choosing, exports: Exports):
         super().__init__()
         self.recipes = RecipeBox()
         self.history = History()
         self.summary = label(role="muted")
         self.conflicts = ConflictList()
         self.strip = BlockStrip()
-        self.legend, self.changed = ErrorLegend(), label(role="caption")
-        self.details = DetailsPair(looks, tries)
+        self.left = StripCard(self.strip, choosing.scans, choosing.mixes)
+        self.details = DetailsPair(choosing.looks, choosing.tries)
         self.setup = SetupBar()
         self.amend, self.progress = AmendBar(), ProgressLine()
         self.notes = NoteList()
@@ -54,7 +53,6 @@ class Surface(QStackedWidget):
         self.failure, self.checks = FailureCard(self.again, self.report), CheckList()
         self.failure.layout().insertWidget(2, self.checks)
         self.result = ResultCard(exports)
-        self.strip.rescaled.connect(lambda: self.legend.show_scale(self.strip.scale))
         go = button("Go to Models", self.models_wanted.emit, kind="primary", icon="stack-line")
         self.addWidget(
             EmptyState("scissors-cut-line", "Nothing to quantize yet", "Pick a model in Models, then Quantize.", go)
@@ -73,7 +71,7 @@ class Surface(QStackedWidget):
         self.recipes.show_plan(draft.plan if open_to_change or not running else None)
         self.conflicts.show_plan(amending.barred if running else None if done else draft.plan)
         self.amend.show_change(amending)
-        self.strip.set_cells(cells)
+        self.left.show_plan(draft.plan, cells, running)
         if draft.plan and draft.output:
             self.setup.show_setup(draft.recipe, draft.output)
             self._show_summary(draft)
@@ -82,7 +80,7 @@ class Surface(QStackedWidget):
         """Show the run's side: the line that moves, or how it ended, and what it had to tell."""
         ended = run if run and not running else None
         done, failed = bool(ended and ended.path), bool(ended and ended.failed)
-        self._show_changes(tuple(change.from_block for change in run.amended) if run else ())
+        self.left.show_changes(tuple(change.from_block for change in run.amended) if run else ())
         self.progress.setVisible(running)
         self.setup.setVisible(draft.plan is not None and not running and not done)
         self.result.setVisible(done)
@@ -97,16 +95,6 @@ class Surface(QStackedWidget):
         self.again.setEnabled(draft.plan is not None and not draft.plan.blocks)
         self.notes.show_run(None if failed else run, cancelled=bool(ended and ended.cancelled))
 
-    def _show_changes(self, blocks: tuple[int, ...]) -> None:
-        self.strip.show_changes(blocks)
-        self.changed.setVisible(bool(blocks))
-        if blocks:
-            language.bind(
-                self.changed.setText,
-                "┃ the recipe was changed from block {blocks} on",
-                blocks=", ".join(map(str, blocks)),
-            )
-
     def _show_summary(self, draft: Draft) -> None:
         plan, fit = draft.plan, draft.fit
         values = {"bits": figures.number(plan.average_bits, 2), "size": figures.bytes_of(plan.predicted_bytes)}
@@ -120,22 +108,9 @@ class Surface(QStackedWidget):
         language.show(self.summary.setToolTip, fit.sentence if fit else "")
 
     def _work(self) -> QWidget:
-        left = Card()
-        left.body.addWidget(self.legend)
-        left.body.addWidget(self.changed)
-        scroll = QScrollArea()
-        scroll.setWidgetResizable(True)
-        scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        scroll.setWidget(self.strip)
-        self.strip.moved.connect(
-            lambda rect: scroll.ensureVisible(rect.center().x(), rect.center().y(), rect.width(), 2 * rect.height())
-        )
-        scroll.viewport().setAutoFillBackground(False)
-        self.strip.setAutoFillBackground(False)
-        left.body.addWidget(scroll, 1)
         split = QSplitter(Qt.Orientation.Horizontal)
         split.setChildrenCollapsible(False)
-        split.addWidget(left)
+        split.addWidget(self.left)
         split.addWidget(self.details)
         split.setStretchFactor(1, 1)
         split.setSizes([STRIP_WIDTH, 800])

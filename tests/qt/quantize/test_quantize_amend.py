@@ -178,4 +178,4 @@ async def test_a_changed_job_is_shown_again_as_it_became(page, model, tmp_path):
     page.show_layer("model.layers.9.mlp.gate_proj")
     page.redraw()
     assert "8 bit" in page.view.details.chosen.heading.full
-    assert "from block 7" in page.view.changed.text()
+    assert "from block 7" in page.view.left.changed.text()
