@@ -1,6 +1,7 @@
 """The commands that need an engine: serve, chat, compare."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -10,8 +11,9 @@ from workbench import figures, settings, terminal
 from workbench.compare import SIDES, ask, compare, describe
 from workbench.engine import serve as engine
 from workbench.engine.client import Endpoint, Sampling, models
-from workbench.engine.profile import Profile, Speculation
+from workbench.engine.profile import Profile
 from workbench.engine.served import log_file, served
+from workbench.engine.speculation import Speculation, read_steps
 from workbench.errors import WorkbenchError
 from workbench.events import EngineReady, Event, ReplyDone, ReplyText
 from workbench.interrupt import run_until_done
@@ -23,8 +25,18 @@ Prompt = Annotated[str | None, typer.Argument(help="The prompt; without it, line
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, for programs.")]
 Tokens = Annotated[int, typer.Option("--max-tokens", help="The longest answer.")]
 Temperature = Annotated[float, typer.Option(help="0 always takes the most likely token.")]
-Speculate = Annotated[str, typer.Option(help="off, ngram, or the folder of a draft model.")]
+Speculate = Annotated[
+    str, typer.Option(help="off, ngram, suffix, mtp for the model's own layers, or the folder of a draft or a head.")
+]
 DraftTokens = Annotated[int, typer.Option(help="Draft tokens a step.")]
+DraftSteps = Annotated[
+    str, typer.Option("--draft-tokens-by-load", help="Such as 4:4,16:1: up to 4 sequences 4 tokens, beyond 16 none.")
+]
+DraftSampling = Annotated[str, typer.Option(help="How a draft chooses its tokens: greedy or probabilistic.")]
+MixedVocabulary = Annotated[
+    bool,
+    typer.Option("--mixed-vocabulary", help="Let a draft with other padding or added tokens draft what both have."),
+]
 Context = Annotated[int | None, typer.Option(help="Context length in tokens.")]
 KvGib = Annotated[float | None, typer.Option(help="Memory for the KV cache in GiB.")]
 Port = Annotated[int, typer.Option(help="0 takes a free one.")]
@@ -38,6 +50,9 @@ def serve(
     model: Annotated[Path, typer.Argument(help="A model folder.")],
     speculate: Speculate = "off",
     draft_tokens: DraftTokens = 4,
+    draft_tokens_by_load: DraftSteps = "",
+    draft_sampling: DraftSampling = "greedy",
+    mixed_vocabulary: MixedVocabulary = False,
     context: Context = None,
     kv_gib: KvGib = None,
     port: Port = 0,
@@ -45,12 +60,13 @@ def serve(
     show: Annotated[bool, typer.Option(help="Print the exact command and do nothing else.")] = False,
 ) -> None:
     """Serve a model with vLLM on this machine until Ctrl+C."""
-    chosen = profile_of(model, speculate, draft_tokens, context, kv_gib, port, tuple(extra or ()))
+    drafting = drafting_of(speculate, draft_tokens, draft_tokens_by_load, draft_sampling, mixed_vocabulary)
+    chosen = replace(profile_of(model, "off", 0, context, kv_gib, port, tuple(extra or ())), speculation=drafting)
     if show:
-        from workbench.engine import command, facts
+        from workbench.engine import command, drafts, facts
 
         known = run_until_done(facts.ask(settings.load().interpreter))
-        print(command.shown(command.build(chosen, port or 8000, "", known)))
+        print(command.shown(command.build(drafts.settle(chosen, known), port or 8000, "", known)))
         return
 
     async def work() -> None:
@@ -172,13 +188,25 @@ def profile_of(
         problem = next(problem for problem in found.problems if "serve" in problem.blocks)
         hint = problem.hint.template if problem.hint else ""
         raise WorkbenchError(problem.sentence.template, hint, **problem.sentence.values)
-    speculation = None
-    if speculate == "ngram":
-        speculation = Speculation(method="ngram", tokens=draft_tokens)
-    elif speculate != "off":
-        draft = models_on_disk.inspect(Path(speculate)).folder
-        speculation = Speculation(method="draft_model", tokens=draft_tokens, draft=draft)
-    return Profile(found.folder, context=context, kv_gib=kv_gib, speculation=speculation, port=port, extra=extra)
+    drafting = drafting_of(speculate, draft_tokens)
+    return Profile(found.folder, context=context, kv_gib=kv_gib, speculation=drafting, port=port, extra=extra)
+
+
+def drafting_of(
+    speculate: str, tokens: int = 4, steps: str = "", sampling: str = "greedy", mixed: bool = False
+) -> Speculation | None:
+    """The drafting of the command line's choices; a folder says itself what it is for."""
+    if speculate == "off":
+        return None
+    chosen = Speculation(tokens=tokens, steps=read_steps(steps))
+    if speculate in ("ngram", "suffix", "mtp"):
+        return replace(chosen, method=speculate, sampling=sampling, mixed=mixed)
+    from workbench.catalog.folder import inspect
+    from workbench.engine import heads
+
+    draft = inspect(Path(speculate))
+    chosen = heads.settled(replace(chosen, method="draft_model", draft=draft.folder), heads.read(draft))
+    return replace(chosen, sampling=sampling, mixed=mixed)
 
 
 def print_reply(event: Event) -> None:

@@ -27,6 +27,7 @@ KINDS = {
     "quality": "workbench.measure.quality:run",
     "histogram": "workbench.quantization.look:run",
     "export": "workbench.quantization.export:run",
+    "adapt": "workbench.quantization.adapt:run",
     "starter": "workbench.catalog.starter:run",
     "statistics": "workbench.quantization.statistics:run",
     "whatif": "workbench.quantization.resident:run",

@@ -1,4 +1,7 @@
-"""A profile as the exact command that starts its engine. vLLM's flags appear here and nowhere else."""
+"""A profile as the exact command that starts its engine. vLLM's flags appear here and nowhere else.
+
+Only the keys of its speculative config are in speculation.py.
+"""
 
 import hashlib
 import json
@@ -8,17 +11,21 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from workbench.catalog import quantized
 from workbench.catalog.quantized import OWN_FILES, Quantized
+from workbench.engine import speculation
 from workbench.engine.facts import EngineFacts, source_root
-from workbench.engine.profile import Profile, Speculation
+from workbench.engine.profile import Profile
+from workbench.engine.speculation import Speculation
 from workbench.errors import WorkbenchError
 
 HOST = "127.0.0.1"
 KEY = "VLLM_API_KEY"
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 CPU_KV = "VLLM_CPU_KVCACHE_SPACE"  # whole GiB
+RPC_FOLDER = "VLLM_RPC_BASE_PATH"
 CPU_KV_GIB = 1.0  # vLLM's own default on the CPU is a share of all memory, which a desktop does not have free
 OURS = {"--model", "--served-model-name", "--host", "--port", "--uds", "--api-key", "--config", "--grpc", "--grpc-port"}
 
@@ -70,7 +77,8 @@ def shown(command: Command) -> str:
 
 def environment(command: Command) -> dict[str, str]:
     """The whole environment of the child."""
-    outer = {name: value for name, value in os.environ.items() if name != CPU_KV}  # would override the bytes we give
+    # The first would override the bytes we give, the second put the engine's sockets beside its temporary folder.
+    outer = {name: value for name, value in os.environ.items() if name not in (CPU_KV, RPC_FOLDER)}
     return {**outer, **command.env}
 
 
@@ -100,14 +108,20 @@ def _chosen(profile: Profile, stored: Quantized | None, facts: EngineFacts) -> I
         if value is not None:
             yield flag, str(value)
     if profile.speculation:
-        yield "--speculative-config", json.dumps(_speculation(profile.speculation), ensure_ascii=False)
+        yield "--speculative-config", json.dumps(_speculation(profile.speculation, facts), ensure_ascii=False)
 
 
-def _speculation(chosen: Speculation) -> dict[str, object]:
-    config: dict[str, object] = {"method": chosen.method, "num_speculative_tokens": chosen.tokens}
-    if chosen.method == "ngram":
-        return config | {"prompt_lookup_min": chosen.lookup_min, "prompt_lookup_max": chosen.lookup_max}
-    return config | {"model": str(chosen.draft)}
+def _speculation(chosen: Speculation, facts: EngineFacts) -> dict[str, Any]:
+    """The drafting as this engine takes it; a sentence where it knows a key or the method not yet, or no more."""
+    told = speculation.config(chosen)
+    if facts.drafting:
+        for word in (told["method"], *told):
+            if word not in facts.drafting:
+                raise WorkbenchError(
+                    "vLLM {version} cannot draft with {word}.",
+                    "Leave this choice out, or choose another engine interpreter.", version=facts.version, word=word,
+                )  # fmt: skip
+    return told
 
 
 def _extra(profile: Profile, facts: EngineFacts) -> Iterator[str]:

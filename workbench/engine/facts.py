@@ -15,7 +15,8 @@ class EngineFacts:
 
     `openmp` is the path of Intel's OpenMP library, without which n-gram speculation on the CPU is four times slower.
     `methods` are the quantization methods it loads, plugins included; empty where that is not known. `amx` says whether
-    the processor has matrix tiles.
+    the processor has matrix tiles. `drafting` are the methods and keys of its speculative config, empty where it is not
+    known; `suffix` says whether the package for suffix decoding is there.
     """
 
     python: str
@@ -27,6 +28,8 @@ class EngineFacts:
     openmp: str | None
     methods: frozenset[str] = frozenset()
     amx: bool = False
+    drafting: frozenset[str] = frozenset()
+    suffix: bool = False
 
 
 async def ask(python: str) -> EngineFacts:
@@ -45,7 +48,8 @@ async def ask(python: str) -> EngineFacts:
             "vLLM is not installed in {python}.", "Install it there: {command}",
             python=python, command=f"{python} -m pip install vllm==0.32.0",
         )  # fmt: skip
-    found["flags"], found["methods"] = frozenset(found["flags"]), frozenset(found.get("methods", ()))
+    for name in ("flags", "methods", "drafting"):
+        found[name] = frozenset(found.get(name, ()))
     found["python"] = python
     return EngineFacts(**found)
 

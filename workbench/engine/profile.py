@@ -3,41 +3,12 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from workbench.engine.speculation import Speculation
 from workbench.errors import WorkbenchError
 from workbench.events import Failed
 from workbench.option import check_closed, label_of, option
 
-METHODS = ("ngram", "draft_model")
 DTYPES = ("auto", "bfloat16", "float16", "float32")
-
-
-@dataclass(frozen=True, slots=True)
-class Speculation:
-    """How tokens are drafted: from the text so far (ngram), or by a small model in the folder `draft`.
-
-    `tokens` are drafted a step; the n-gram looked up has `lookup_min` to `lookup_max` tokens.
-    """
-
-    method: str = option("ngram", "Drafting", *METHODS)
-    tokens: int = option(4, "Draft tokens a step")
-    draft: Path | None = option(None, "Draft model")
-    lookup_min: int = option(2, "Shortest n-gram")
-    lookup_max: int = option(4, "Longest n-gram")
-
-    def __post_init__(self) -> None:
-        check_closed(self)
-        if self.tokens < 1:
-            raise WorkbenchError("{tokens} draft tokens a step make no sense.", "Choose 1 or more.", tokens=self.tokens)
-        if self.method == "draft_model" and self.draft is None:
-            raise WorkbenchError(
-                "The draft model is missing.", "Choose the folder of a small model of the same family."
-            )
-        if not 1 <= self.lookup_min <= self.lookup_max:
-            raise WorkbenchError(
-                "An n-gram of {low} to {high} tokens is no range.",
-                "Let the shortest be at least 1 and the longest no less.",
-                low=self.lookup_min, high=self.lookup_max,
-            )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 
 from workbench import guard, process
-from workbench.engine import command, facts, formats, plugin_words, sockets
+from workbench.engine import command, drafts, facts, formats, plugin_words, sockets
 from workbench.engine.causes import cause, cause_line
 from workbench.engine.profile import Profile
 from workbench.errors import WorkbenchError
@@ -66,6 +66,7 @@ async def _prepared(profile: Profile, settings: Settings, on_event: Callable[[Ev
     port = profile.port or sockets.free_port()
     known = await facts.ask(settings.interpreter)
     formats.check(profile, known)
+    profile = await asyncio.to_thread(drafts.settle, profile, known)
     built = command.build(profile, port, key, known)
     return _Engine(built, profile.served_name, port, key, on_event, log)
 
