@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from workbench.quantization.grid import fit
-from workbench.quantization.moments import output_error
+from workbench.quantization.moments import error_sum
 from workbench.recipe import Choice
 
 STEPS = 20  # exponents 0, 0.05 … 0.95
@@ -32,18 +32,19 @@ def search_scale(
     if not alive.any():
         return torch.ones_like(loud)
     loud = torch.where(alive, loud, loud[alive].min()).clamp(min=1e-8 * loud.max().item())
-    best, best_error = torch.ones_like(loud), float("inf")
+    scales, errors = [], []
     for step in range(STEPS) if choice.scale else (STEPS // 2,):
         scale = loud ** (0.5 * step / STEPS)
         scale = (scale / scale.log().mean().exp()).clamp(1 / LIMIT, LIMIT)
-        error = 0.0
-        for weight in weights:
-            enlarged = weight * scale
-            grid = fit(enlarged, choice, stored)
-            error += output_error((grid.values(grid.integers(enlarged)) - enlarged) / scale, H)
-        if error < best_error:
-            best, best_error = scale, error
-    return best
+        scales.append(scale)
+        errors.append(sum(error_sum(_wrong(weight * scale, choice, stored).div_(scale), H) for weight in weights))
+    # The GPU is asked once, not for every candidate.
+    return scales[int(torch.stack(errors).nan_to_num(nan=float("inf")).argmin())]
+
+
+def _wrong(weight: Tensor, choice: Choice, stored: torch.dtype) -> Tensor:
+    grid = fit(weight, choice, stored)
+    return grid.nearest(weight).sub_(weight)
 
 
 def fold_norm(

@@ -97,7 +97,9 @@ class Skeleton:
 
     def load(self, index: int) -> nn.Module:
         """One block with its weights in float32; packed ones are unpacked, and experts stand singly."""
-        tensors = packing.unpack_block(self.weights.below(self.name(index) + "."))
+        stored = self.weights.below(self.name(index) + ".")
+        # Sent as they are stored and widened there: the CPU would take far longer.
+        tensors = packing.unpack_block({name: tensor.to(self.device) for name, tensor in stored.items()})
         block = opened(copy.deepcopy(self.layers[index]))
         wanted = block.state_dict().keys()
         tensors = {name if name in wanted else in_code(name): tensor for name, tensor in tensors.items()}
@@ -108,7 +110,7 @@ class Skeleton:
             )  # fmt: skip
         if unknown := {name for name in tensors.keys() - wanted if not name.endswith("inv_freq")}:
             self.refuse(refusals.UNKNOWN_TENSOR, name=self.name(index, min(unknown)))
-        state = {name: tensors[name].to(self.device, torch.float32) for name in wanted}
+        state = {name: tensors[name].to(torch.float32) for name in wanted}
         block.load_state_dict(state, strict=False, assign=True)
         block.position = index
         return block.requires_grad_(False).eval()
@@ -123,11 +125,12 @@ class Skeleton:
         """The final norm and the head's matrix [vocab, hidden] in float32."""
         norm = copy.deepcopy(self.body.norm)
         state = {
-            name: tensor.to(self.device, torch.float32) for name, tensor in self.weights.below(self.final_norm).items()
+            name: tensor.to(self.device).to(torch.float32)
+            for name, tensor in self.weights.below(self.final_norm).items()
         }
         norm.load_state_dict(state, assign=True)
         head = self.head if self.head in self.weights else self.embedding
-        return norm.requires_grad_(False), self.weights.read(head).to(self.device, torch.float32)
+        return norm.requires_grad_(False), self.weights.read(head).to(self.device).to(torch.float32)
 
     def attend(self, block: nn.Module, normed: Tensor) -> Tensor:
         """What enters o_proj: [batch, length, heads · head_dim]."""

@@ -10,7 +10,8 @@ from workbench import amend, recipe
 from workbench.errors import WorkbenchError
 from workbench.events import Advanced, Amended, Event, ModuleDone, Note, Stage
 from workbench.plan import Plan, Planned
-from workbench.quantization import calibration, chain
+from workbench.quantization import calibration, chain, precision
+from workbench.quantization.activations import settled
 from workbench.quantization.blocks import Skeleton
 from workbench.quantization.calibration import Sequences
 from workbench.quantization.checkpoint import Checkpoint
@@ -44,7 +45,7 @@ class Course:
             yield Stage("Reading the calibration text")
             sequences = _sequences(skeleton, self.plan.recipe)
             yield from _tell(sequences, self.plan.recipe)
-            self._hidden = skeleton.embed(sequences.batches())
+            self._hidden = settled(skeleton.embed(sequences.batches()), skeleton.device)
         if note := _shared_heads(self.plan):
             yield note
         self._result.add({name: skeleton.weights.read(name) for name in skeleton.outside(tied=self.plan.model.tied)})
@@ -56,10 +57,11 @@ class Course:
             self._kept = KeptBlocks(self._root, self.plan.predicted_bytes)
             self._kept.tidy()
             first = self._kept.reach(self._links())
-        for event in self._blocks(first):
-            yield event
-            if isinstance(event, ModuleDone) and event.fallback:
-                fallbacks.append(event.name)
+        with precision.quick():
+            for event in self._blocks(first):
+                yield event
+                if isinstance(event, ModuleDone) and event.fallback:
+                    fallbacks.append(event.name)
         if fallbacks:
             yield Note(
                 "{count} {count:layer|layers} had to be rounded plainly: {names}.",

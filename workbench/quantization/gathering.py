@@ -15,6 +15,7 @@ from workbench import moments_kept
 from workbench.errors import WorkbenchError
 from workbench.quantization import place
 from workbench.quantization.moments import Moments
+from workbench.quantization.stats import is_finite
 
 DIAGONAL = 128  # inputs to a block on the diagonal, where the whole matrix would take too much space
 
@@ -102,7 +103,7 @@ def write(path: Path, tensors: dict[str, Tensor], about: dict[str, str] | None =
 
 def check_finite(name: str, tensor: Tensor) -> None:
     """Refuse a value that is no number: nothing that is computed with it would be one."""
-    if not bool(torch.isfinite(tensor).all()):
+    if not is_finite(tensor):
         raise WorkbenchError(
             "The tensor {name} holds {count} {count:value that is|values that are} not finite.",
             "The model is damaged: fetch it again.",

@@ -3,10 +3,12 @@
 import torch
 from torch import Tensor
 
+from workbench.quantization import columns, precision
 from workbench.quantization.grid import Grid
 
 BLOCK = 128
 DAMPING_STEPS = 4  # each ten times the one before
+LEAF = 256  # a triangle of this size is inverted in one piece
 
 
 def round_columns(W: Tensor, H: Tensor, grid: Grid, damping: float, static_order: bool) -> tuple[Tensor, float] | None:
@@ -15,50 +17,60 @@ def round_columns(W: Tensor, H: Tensor, grid: Grid, damping: float, static_order
     W: float32 [out, in]; H: float32 [in, in]; `damping` is a share of H's mean diagonal. With `static_order` the
     columns are taken by falling diag(H), each on its own group's grid, and stored where they were.
     """
-    W = W.clone()
     order = (
         torch.argsort(torch.diagonal(H), descending=True) if static_order else torch.arange(W.shape[1], device=W.device)
     )
-    found = _inverse_factor(H[order][:, order], damping)
-    if found is None:
-        return None
-    U, damping = found
-    W = W[:, order].contiguous()
-    Q = torch.empty_like(W)
-    groups = torch.div(order, grid.group_size, rounding_mode="floor")
-    # One contiguous row per column: reading a strided column for each step would cost more than the arithmetic.
-    scales, zeros = grid.scale.T[groups].contiguous(), grid.zero.T[groups].contiguous()
-    for start in range(0, W.shape[1], BLOCK):
-        end = min(start + BLOCK, W.shape[1])
-        W1 = W[:, start:end].T.contiguous()
-        Q1, Err1 = torch.empty_like(W1), torch.empty_like(W1)
-        U1 = U[start:end, start:end]
-        diagonal = torch.diagonal(U1).tolist()
-        for i in range(end - start):
-            w, scale, zero = W1[i], scales[start + i], zeros[start + i]
-            Q1[i] = grid.round(w, scale, zero)
-            Err1[i] = (w - (Q1[i] - zero) * scale) / diagonal[i]
-            W1[i + 1 :].addr_(U1[i, i + 1 :], Err1[i], alpha=-1)
-        Q[:, start:end] = Q1.T
-        W[:, end:].addmm_(Err1.T, U[start:end, end:], alpha=-1)
-    integers = torch.empty_like(Q, dtype=torch.int8)
-    integers[:, order] = Q.to(torch.int8)
+    with precision.exact():
+        found = _inverse_factor(H, order, damping)
+        if found is None:
+            return None
+        U, damping = found
+        W = W.index_select(1, order)
+        Q = torch.empty_like(W, dtype=torch.int8)
+        groups = torch.div(order, grid.group_size, rounding_mode="floor")
+        for start in range(0, W.shape[1], BLOCK):
+            end = min(start + BLOCK, W.shape[1])
+            Q[:, start:end], Err1 = columns.round_block(
+                W[:, start:end], U[start:end, start:end], grid, groups[start:end]
+            )
+            W[:, end:].addmm_(Err1, U[start:end, end:], alpha=-1)
+    integers = torch.empty_like(Q)
+    integers[:, order] = Q
     return integers, damping
 
 
-def _inverse_factor(H: Tensor, damping: float) -> tuple[Tensor, float] | None:
-    """The upper Cholesky factor of (H + damping)⁻¹ and the damping used. A dead input only rounds for itself."""
+def _inverse_factor(H: Tensor, order: Tensor, damping: float) -> tuple[Tensor, float] | None:
+    """The upper Cholesky factor U of (H + damping)⁻¹ = UᵀU in this order, and the damping used.
+
+    With rows and columns reversed H + damping = LLᵀ, and then U is L⁻¹ reversed: half the work of inverting first,
+    and one matrix of this size less. A dead input only rounds for itself.
+    """
     mean = torch.diagonal(H).mean()
     if not torch.isfinite(mean) or mean <= 0:
         return None
-    dead = torch.diagonal(H) == 0
+    reverse = order.flip(0)
+    loud = torch.diagonal(H)[reverse]
     for step in range(DAMPING_STEPS):
         used = max(damping, 1e-6) * 10**step
-        damped = H + torch.diag(torch.where(dead, mean, used * mean))
+        damped = H.index_select(0, reverse).index_select(1, reverse)
+        torch.diagonal(damped).add_(torch.where(loud == 0, mean, used * mean))
         lower, failed = torch.linalg.cholesky_ex(damped)
+        del damped
         if failed:
             continue
-        upper, failed = torch.linalg.cholesky_ex(torch.cholesky_inverse(lower), upper=True)
-        if not failed and torch.isfinite(upper).all():
-            return upper, used
+        _invert(lower)
+        if torch.isfinite(lower.sum()):
+            return lower.flip(0, 1), used
     return None
+
+
+def _invert(L: Tensor) -> None:
+    """Put a lower triangle's inverse in its place, by halves: nearly all of the work is products of matrices."""
+    if len(L) <= LEAF:
+        L.copy_(torch.linalg.solve_triangular(L, torch.eye(len(L), device=L.device), upper=False))
+        return
+    half = len(L) // 2
+    first, last, below = L[:half, :half], L[half:, half:], L[half:, :half]
+    _invert(first)
+    _invert(last)
+    below.copy_((last @ below @ first).neg_())

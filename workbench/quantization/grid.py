@@ -7,6 +7,8 @@ from torch import Tensor
 
 from workbench.recipe import Choice
 
+PIECE = 1 << 24  # weights that a search looks at together
+
 
 @dataclass(frozen=True, slots=True)
 class Grid:
@@ -38,13 +40,19 @@ class Grid:
         groups = weight.unflatten(1, (-1, self.group_size))
         return self.round(groups, self.scale[..., None], self.zero[..., None]).flatten(1).to(torch.int8)
 
+    def nearest(self, weight: Tensor) -> Tensor:
+        """The value on the grid next to each weight, float32 [out, in], without an integer in between."""
+        groups = weight.unflatten(1, (-1, self.group_size))
+        scale, zero = self.scale[..., None], self.zero[..., None]
+        return self.round(groups, scale, zero).sub_(zero).mul_(scale).flatten(1)
+
     def values(self, integers: Tensor) -> Tensor:
         """What the integers stand for, float32 [out, in]."""
         groups = integers.unflatten(1, (-1, self.group_size)).to(torch.float32)
-        return ((groups - self.zero[..., None]) * self.scale[..., None]).flatten(1)
+        return (groups - self.zero[..., None]).mul_(self.scale[..., None]).flatten(1)
 
     def round(self, weight: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
-        return (weight / scale + zero).round_().clamp_(self.low, self.high)
+        return (weight / scale).add_(zero).round_().clamp_(self.low, self.high)
 
     def clipped(self, weight: Tensor) -> float:
         """The share of weights that lie more than half a step outside their group's range."""
@@ -79,27 +87,36 @@ def fit(weight: Tensor, choice: Choice, stored: torch.dtype, shrink: Tensor | fl
     return Grid(scale, zero, choice.bits, size)
 
 
-def search(weight: Tensor, moments: Tensor, choice: Choice, stored: torch.dtype) -> Grid:
+def search(weight: Tensor, moments: Tensor, choice: Choice, stored: torch.dtype, floor: float = 0.0) -> Grid:
     """The grid whose range shrink makes each group's own output error smallest.
 
     A group's error is e·H_g·eᵀ with e its row of rounding errors and H_g its block on the diagonal of
-    `moments` [in, in]; what groups do to each other is left to the rounding. 13 shrinks from 1.0 to 0.7.
+    `moments` [in, in] plus `floor` of the mean diagonal; what groups do to each other is left to the rounding.
+    13 shrinks from 1.0 to 0.7.
     """
     size = choice.group_size if choice.group_size > 0 else weight.shape[1]
     blocks = torch.stack([moments[at : at + size, at : at + size] for at in range(0, weight.shape[1], size)])
-    best_error, best_shrink = None, None
+    torch.diagonal(blocks, dim1=1, dim2=2).add_(floor * torch.diagonal(moments).mean())
+    rows = max(1, PIECE // weight.shape[1])
+    shrink = torch.cat([_best_shrink(part, blocks, choice, stored) for part in weight.split(rows)])
+    return fit(weight, choice, stored, shrink)
+
+
+def _best_shrink(weight: Tensor, blocks: Tensor, choice: Choice, stored: torch.dtype) -> Tensor:
+    """For some rows, [rows, groups]; blocks: [groups, size, size]."""
+    best_error = best = torch.empty(0)
     for step in range(13):
         shrink = 1.0 - 0.025 * step
-        grid = fit(weight, choice, stored, shrink)
-        wrong = (weight - grid.values(grid.integers(weight))).unflatten(1, (-1, size)).transpose(0, 1)
-        error = (wrong @ blocks * wrong).sum(-1).T
-        if best_error is None:
-            best_error, best_shrink = error, torch.ones_like(error)
+        wrong = fit(weight, choice, stored, shrink).nearest(weight).sub_(weight)
+        wrong = wrong.unflatten(1, (-1, blocks.shape[1])).transpose(0, 1)
+        error = (wrong @ blocks).mul_(wrong).sum(-1).T
+        if not step:
+            best_error, best = error, torch.ones_like(error)
             continue
         better = error < best_error
         best_error = torch.where(better, error, best_error)
-        best_shrink[better] = shrink
-    return fit(weight, choice, stored, best_shrink)
+        best[better] = shrink
+    return best
 
 
 def _stored(scale: Tensor, dtype: torch.dtype) -> Tensor:

@@ -23,6 +23,7 @@ from workbench.quantization.weights import Weights
 
 ACTIVATION_BYTES = 8 << 30  # of all runs together; the newest of the present run are kept beyond that
 SHARE_OF_FREE = 0.2  # what the activations may take of the space that is free
+PACE = 100 << 20  # bytes of activations for each second of the run, about a tenth of what a disk writes
 SPARE_BYTES = 1 << 30  # never filled up to the last byte
 BLOCK, EVENTS, LEAVING = "block.safetensors", "events.jsonl", "leaving.activations"
 
@@ -38,6 +39,7 @@ class KeptBlocks:
         self._place = self._all / root
         self._reserve = reserve
         self._given_up = False
+        self._since = time.monotonic()
 
     def reach(self, links: list[str]) -> int:
         """How many blocks from the first on are there; `links` are chain.links of the whole run."""
@@ -93,9 +95,10 @@ class KeptBlocks:
             save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, making / BLOCK)
             told = [encode(event) for event in events if not isinstance(event, ModuleStarted)]
             (making / EVENTS).write_text("\n".join(told), encoding="utf-8")
-            if hidden and self._make_room(_bytes(hidden)):
+            if hidden and self._worth(_bytes(hidden)) and self._make_room(_bytes(hidden)):
                 leaving = {str(at): state.detach().cpu().contiguous() for at, state in enumerate(hidden)}
                 save_file(leaving, making / LEAVING)
+                self._since = time.monotonic()
             making.rename(self._place / link)
         except (OSError, SafetensorError):
             shutil.rmtree(making, ignore_errors=True)
@@ -111,6 +114,10 @@ class KeptBlocks:
         others = sorted((place for place in self._all.iterdir() if place != self._place), key=_age)
         while others and self._free() < self._reserve + 2 * SPARE_BYTES:
             shutil.rmtree(others.pop(0), ignore_errors=True)
+
+    def _worth(self, size: int) -> bool:
+        """Whether the run is slow enough: the way from the last ones kept can also be gone again, block by block."""
+        return size <= PACE * (time.monotonic() - self._since)
 
     def _make_room(self, size: int) -> bool:
         """Whether `size` bytes of activations may be written; older ones make way for them, the oldest first."""

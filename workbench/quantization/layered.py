@@ -62,7 +62,7 @@ class LayeredTurn(Turn):
         for batch in self._batches():
             cores.append(skeleton.attend(block, block.input_layernorm(batch)))
             leaving.add(cores[-1])
-            cores[-1] = cores[-1].to("cpu")
+            cores[-1] = cores[-1].to(self._hidden[0].device)
         yield from self._quantize("o", leaving)
         for at, core in enumerate(cores):
             self._add(at, self._linears["o"](core.to(skeleton.device)))
@@ -91,7 +91,7 @@ class LayeredTurn(Turn):
             active = skeleton.activate(block, norm(batch))
             leaving.add(active)
             if size <= KEEP_BYTES:
-                kept.append(active.to("cpu"))
+                kept.append(active.to(self._hidden[0].device))
         yield from self._quantize("down", leaving)
         for at, batch in enumerate(self._batches()):
             active = kept[at].to(skeleton.device) if kept else skeleton.activate(block, norm(batch))

@@ -14,13 +14,20 @@ class Moments:
 
     def __init__(self, size: int, device: torch.device):
         self._upper = torch.zeros(size, size, device=device)
+        self._mirrored = False
         self.tokens = 0
 
     @property
     def matrix(self) -> Tensor:
         """H, [size, size]; the sums themselves, not a copy."""
-        self._upper.triu_()
-        return self._upper.add_(torch.triu(self._upper, 1).T)
+        if not self._mirrored:
+            for at in range(0, len(self._upper), STRIP):
+                end = at + STRIP
+                own = self._upper[at:end, at:end].triu_()
+                own.add_(torch.triu(own, 1).T)
+                self._upper[end:, at:end] = self._upper[at:end, end:].T
+            self._mirrored = True
+        return self._upper
 
     def add(self, inputs: Tensor) -> None:
         """inputs: [..., size]; every row is one token."""
@@ -29,15 +36,20 @@ class Moments:
         for at in range(0, rows.shape[1], STRIP):
             strip = self._upper[at : at + STRIP, at:]
             strip.addmm_(rows[:, at : at + STRIP].T, rows[:, at:], beta=self.tokens / total, alpha=1 / total)
-        self.tokens = total
+        self.tokens, self._mirrored = total, False
 
     def scaled(self, scale: Tensor) -> "Moments":
         """The moments of the inputs divided by `scale` [size]."""
         other = Moments(0, self._upper.device)
-        other._upper, other.tokens = self.matrix / scale / scale[:, None], self.tokens
+        other._upper, other.tokens = (self.matrix / scale).div_(scale[:, None]), self.tokens
         return other
 
 
 def output_error(wrong: Tensor, moments: Tensor) -> float:
     """tr(ΔW H ΔWᵀ): the mean squared error of a linear layer's output, summed over outputs. wrong: [out, in]."""
-    return (wrong @ moments * wrong).sum().item()
+    return error_sum(wrong, moments).item()
+
+
+def error_sum(wrong: Tensor, moments: Tensor) -> Tensor:
+    """The same, left on the device."""
+    return (wrong @ moments).mul_(wrong).sum()

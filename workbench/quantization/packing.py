@@ -10,6 +10,7 @@ from workbench.quantization.grid import Grid
 from workbench.recipe import BITS, WHOLE_ROW, Choice
 
 WORD = 32  # bits
+PIECE = 1 << 24  # integers packed together: there are copies four times as wide
 PARTS = ("weight_packed", "weight_scale", "weight_zero_point", "weight_shape")
 
 
@@ -29,14 +30,15 @@ def scheme_of(choice: Choice, targets: list[str]) -> QuantizationScheme:
 
 
 def pack(integers: Tensor, grid: Grid, choice: Choice, stored: torch.dtype) -> dict[str, Tensor]:
-    """The tensors on disk of int8 [out, in] on `grid`, by the last part of their name."""
+    """The tensors on disk of int8 [out, in] on `grid`, by the last part of their name; where the integers are."""
+    rows = max(1, PIECE // integers.shape[1])
     packed = {
-        "weight_packed": pack_to_int32(integers.cpu(), choice.bits).contiguous(),
-        "weight_scale": grid.scale.to(stored).cpu().contiguous(),
+        "weight_packed": torch.cat([pack_to_int32(part, choice.bits) for part in integers.split(rows)]),
+        "weight_scale": grid.scale.to(stored).contiguous(),
         "weight_shape": torch.tensor(integers.shape),
     }
     if not choice.symmetric:
-        zero = pack_to_int32(grid.zero.to(torch.int8).cpu(), choice.bits, packed_dim=0)
+        zero = pack_to_int32(grid.zero.to(torch.int8), choice.bits, packed_dim=0)
         packed["weight_zero_point"] = zero.contiguous()
     return packed
 

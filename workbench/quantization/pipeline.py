@@ -20,6 +20,7 @@ from workbench.quantization import gate, place, side_files
 from workbench.quantization.blocks import Skeleton, device_of
 from workbench.quantization.checkpoint import Checkpoint
 from workbench.quantization.course import Course, by_block
+from workbench.quantization.stats import is_finite
 from workbench.words import Sentence
 
 SIDE_BYTES = 64 << 20  # tokenizer and the like, beside the weights that the plan predicts
@@ -110,7 +111,7 @@ def _scan(skeleton: Skeleton) -> Iterator[Event]:
     yield Stage("Checking the weights", len(names))
     for done, name in enumerate(names, 1):
         tensor = weights.read(name)
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+        if tensor.is_floating_point() and not is_finite(tensor):
             raise WorkbenchError(
                 "The tensor {name} holds {count} {count:value that is|values that are} not finite.",
                 "The model is damaged: fetch it again.",

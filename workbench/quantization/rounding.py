@@ -34,8 +34,7 @@ def rounded(weight: Tensor, H: Tensor | None, choice: Choice, stored: torch.dtyp
         return nearest(weight, choice, stored, fallback="rtn")
     grid = fit(weight, choice, stored)
     if choice.clip:
-        floor = 0.01 * torch.diagonal(H).mean()
-        grid = search(weight, H + torch.diag(floor.expand(len(H))), choice, stored)
+        grid = search(weight, H, choice, stored, floor=0.01)
     if "gptq" not in choice.method:
         return Rounded(grid.integers(weight), grid)
     found = gptq.round_columns(weight, H, grid, choice.damping, choice.order == "static")

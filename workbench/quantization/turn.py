@@ -48,11 +48,11 @@ class Turn:
         H = moments.matrix if moments.tokens else None
         result = rounded(weight, H, choice, self._stored)
         packed = packing.pack(result.integers, result.grid, choice, self._stored)
-        read_back = packing.unpack(packed, packing.scheme_of(choice, [])).to(weight.device)
+        read_back = packing.unpack(packed, packing.scheme_of(choice, []))
         tokens = self._routed.get(key, moments.tokens if H is not None else None)
         report = self._report(key, result, read_back, H, tokens, started)
         linear.weight = nn.Parameter(read_back, requires_grad=False)
-        self.tensors |= {f"{planned.linear.name}.{part}": tensor for part, tensor in packed.items()}
+        self.tensors |= {f"{planned.linear.name}.{part}": tensor.cpu() for part, tensor in packed.items()}
         yield report
 
     def _report(

@@ -9,6 +9,7 @@ from compressed_tensors.quantization import QuantizationConfig
 
 from workbench.errors import WorkbenchError
 from workbench.plan import Plan, Planned
+from workbench.quantization.stats import is_finite
 from workbench.quantization.weights import Weights
 from workbench.words import Sentence
 
@@ -31,7 +32,8 @@ def _problems(weights: Weights, plan: Plan, expected: set[str]) -> Iterator[Sent
         yield from _packed(weights, planned)
     for name in weights:
         tensor = weights.read(name)
-        if tensor.is_floating_point() and (bad := int((~torch.isfinite(tensor)).sum())):
+        if tensor.is_floating_point() and not is_finite(tensor):
+            bad = int((~torch.isfinite(tensor)).sum())
             yield Sentence(
                 "The written model is wrong: {name} holds {count} {count:value that is|values that are} not finite.",
                 {"name": name, "count": bad},

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from workbench.errors import WorkbenchError
 
+OPEN = 3  # shards at a time: what is mapped counts as the process's memory
+
 
 class Weights:
     """Every tensor of a model folder by name; nothing is read before it is asked for."""
@@ -56,6 +58,8 @@ class Weights:
 
     def _file(self, shard: str) -> safe_open:
         if shard not in self._open:
+            if len(self._open) >= OPEN:
+                self._open.pop(next(iter(self._open)))
             try:
                 self._open[shard] = safe_open(str(self.folder / shard), framework="pt")
             except (OSError, SafetensorError) as error:
