@@ -15,6 +15,7 @@ from workbench import figures
 from workbench.words import say
 
 LABEL_HEIGHT = 200  # a lower plot needs the line for the picture
+TITLE_HEIGHT = 150  # room for the words along the left axis
 AXIS_WIDTH = 72  # "100,000" and the title beside it
 
 
@@ -225,6 +226,7 @@ class HistogramPlot(QWidget):
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         self.plot.getPlotItem().getAxis("bottom").showLabel(self.height() > LABEL_HEIGHT)
+        self._count_axis.showLabel(self.height() > TITLE_HEIGHT)
 
     def leaveEvent(self, event: QEvent) -> None:
         self._remark.setText(self._standing_remark())

@@ -33,7 +33,7 @@ class Cell:
 
     `column` is the layer's name within its block, `label` the short mark while it waits ("AWQ 4"),
     `db` its signal to quantization noise once done, which colours it; `figure` is what it then reads in place of that.
-    A "width" cell is coloured by its `bits`.
+    A "width" cell is coloured by its `bits`. `words` become text when they are asked for: there may be many cells.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Cell:
     column: str
     state: State
     label: str
-    words: str
+    words: object
     db: float | None = None
     figure: str = ""
     bits: int | None = None
@@ -156,7 +156,7 @@ class BlockStrip(QWidget):
     # -- choosing
 
     def _describe(self) -> None:
-        self.setAccessibleDescription(self._cells[self._at].words if self._at is not None else "")
+        self.setAccessibleDescription(str(self._cells[self._at].words) if self._at is not None else "")
 
     def _rescale(self) -> None:
         scale = ErrorScale.holding(cell.db for cell in self._cells.values() if cell.db is not None)
@@ -231,7 +231,7 @@ class BlockStrip(QWidget):
     def event(self, event: QEvent) -> bool:
         if isinstance(event, QHelpEvent) and event.type() == QEvent.Type.ToolTip:
             place = self._place_at(event.pos())
-            text = self._cells[place].words if place is not None else ""
+            text = str(self._cells[place].words) if place is not None else ""
             QToolTip.showText(event.globalPos(), text, self)
             return True
         return super().event(event)
@@ -305,7 +305,7 @@ class BlockStrip(QWidget):
         if cell.state == "working":
             painter.setPen(Qt.PenStyle.NoPen)
             painter.setBrush(QColor(worn.accent))
-            side = min(rect.width(), rect.height()) - 6
+            side = min(rect.width(), rect.height(), 14) - 6
             painter.drawRect(rect.center().x() - side // 2, rect.center().y() - side // 2, side, side)
             return
         if fitting := _fitting(text, rect.width() - 4, QFontMetrics(painter.font())):

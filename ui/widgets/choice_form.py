@@ -5,7 +5,16 @@ from typing import Any
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QCheckBox, QComboBox, QDoubleSpinBox, QGridLayout, QHBoxLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QCheckBox,
+    QComboBox,
+    QDoubleSpinBox,
+    QGridLayout,
+    QHBoxLayout,
+    QSizePolicy,
+    QVBoxLayout,
+    QWidget,
+)
 
 from ui import language
 from ui.widgets.label import label
@@ -15,7 +24,7 @@ from workbench.recipe import BITS, Choice
 from workbench.words import Sentence
 
 WIDTHS = tuple((bits, Sentence("{bits} bit", {"bits": bits})) for bits in reversed(BITS))
-GROUPS = ((0, Sentence("Largest that fits")), (32, "32"), (64, "64"), (128, "128"), (-1, Sentence("Whole row")))
+GROUPS = ((0, Sentence("Automatic")), (32, "32"), (64, "64"), (128, "128"), (-1, Sentence("Whole row")))
 GRIDS = ((True, Sentence("Symmetric")), (False, Sentence("With zero point")))
 ORDERS = (("static", Sentence("By activation")), ("none", Sentence("As stored")))
 SCOPES = ((False, Sentence("This module")), (True, Sentence("All blocks")))
@@ -37,11 +46,14 @@ class ChoiceForm(QWidget):
         self._columns = 0
         self._spun = 0.0
         self._grid = QGridLayout()
-        self._grid.setHorizontalSpacing(12)
+        self._grid.setHorizontalSpacing(8)
         self._grid.setVerticalSpacing(2)
         self.method = self._combo("Method", tuple((value, names[0]) for value, names in METHODS.items()))
         self.bits = self._combo("Bits", WIDTHS)
         self.group = self._combo("Group", GROUPS)
+        language.bind(
+            self.group.setToolTip, "Automatic: 128 where that divides all inputs of this part of the model, else less"
+        )
         self.symmetric = self._combo("Grid", GRIDS)
         self.order = self._combo("Order", ORDERS)
         self.damping = self._damping()
@@ -126,6 +138,7 @@ class ChoiceForm(QWidget):
         column.addWidget(head)
         column.addWidget(content)
         column.addStretch(1)  # captions of one line stand on one height
+        field.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Minimum)
         self._fields.append(field)
 
     def _combo(self, title: str, options: Options) -> QComboBox:
@@ -133,7 +146,7 @@ class ChoiceForm(QWidget):
         for value, _ in options:
             box.addItem("", value)
         self._options[box] = options
-        box.setMinimumContentsLength(8)
+        box.setMinimumContentsLength(7)
         box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         language.bind(box.setAccessibleName, title)
         box.activated.connect(self._on_scope if options is SCOPES else self._on_changed)

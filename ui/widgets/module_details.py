@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QSizePolicy, QStackedWidget, QVBoxLayout, QWidget
 
 from ui import language
 from ui.plots.histogram import Counts, HistogramPlot
@@ -14,6 +14,7 @@ from ui.widgets.elided import Elided
 from ui.widgets.figure import Figure
 from ui.widgets.label import label
 from ui.widgets.scheme import scheme
+from ui.widgets.scrolled import Scrolled
 from ui.widgets.trial_bar import TrialBar
 from workbench import figures
 from workbench.events import Histogram, ModuleDone, WhatIf
@@ -22,6 +23,8 @@ from workbench.recipe import Choice
 from workbench.words import Sentence, say
 
 WIDEST = 960  # figures and form spread no further; the picture takes the rest
+LOWEST = 112  # of the picture; with less room than that the card scrolls
+HEAD = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,7 @@ class ModuleDetails(Card):
         self._shown: Layer | None = None
         language.changed.connect(self._forget)
         self.heading = Elided("section")
+        self.heading.setMinimumHeight(HEAD)  # one line with a card beside it that has a button there
         head = QHBoxLayout()
         head.addWidget(self.heading, 1)
         if closable:
@@ -86,6 +90,8 @@ class ModuleDetails(Card):
         self._picture = QStackedWidget()
         self._picture.addWidget(self.plot)
         self._picture.addWidget(self._placeholder())
+        self._picture.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Ignored)
+        self._picture.setMinimumHeight(LOWEST)
         self.figures = {
             "error": Figure("error, plain → ours"),
             "sqnr": Figure("output SQNR"),
@@ -113,11 +119,12 @@ class ModuleDetails(Card):
         for part in (figures_area, self.form, self.trial):
             part.setMaximumWidth(WIDEST)
         self.form.changed.connect(self._on_changed)
+        content = Scrolled()
+        content.body.addWidget(self._picture, 1)
+        for part in (figures_area, self.fallback, self.form):
+            content.body.addWidget(part)
         self.body.addLayout(head)
-        self.body.addWidget(self._picture, 1)
-        self.body.addWidget(figures_area)
-        self.body.addWidget(self.fallback)
-        self.body.addWidget(self.form)
+        self.body.addWidget(content, 1)
         self.body.addWidget(self.trial)
 
     def show_layer(self, layer: Layer) -> None:
