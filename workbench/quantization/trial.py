@@ -23,7 +23,7 @@ from workbench.quantization.weights import Weights
 from workbench.recipe import AUTO, WHOLE_ROW, Choice, Recipe, with_rules
 
 QUICK_WORK = 2e9  # multiplications for each figure of a first answer
-WHOLE_WORK = 2.5e10  # up to this much in all, the whole answer is quick enough to be the first
+WHOLE_WORK = 1.5e10  # up to this much in all, the whole answer is quick enough to be the first
 SEARCH_WORK = 5e10  # the scale search of a whole answer
 HISTOGRAM_WORK = 2000.0  # what counting one weight costs, in multiplications of a matrix product
 KEPT_BYTES = 3 << 30  # layers that stay in memory, weights and moments
@@ -32,7 +32,7 @@ KEPT_BYTES = 3 << 30  # layers that stay in memory, weights and moments
 @dataclass(slots=True)
 class Layer:
     """A layer that was asked for: its weight [out, in] as stored, H [in, in] or None, all layers that read the same
-    input, and figures made before."""
+    input, figures made before, and AWQ's scales [in] that were found before."""
 
     linear: Linear
     weight: Tensor
@@ -40,6 +40,7 @@ class Layer:
     estimated: bool = False
     readers: tuple[str, ...] = ()
     figures: dict[tuple, float] = field(default_factory=dict)
+    scales: dict[tuple, Tensor] = field(default_factory=dict)
 
     @property
     def bytes(self) -> int:
@@ -71,10 +72,8 @@ class Bench:
         """The whole answer, or one on some rows where that would take long."""
         choice = self._resolved(name, choice)
         layer = self._layer(name)
-        if _work(layer, choice) <= WHOLE_WORK:
-            return self._answer(number, layer, choice, quick=False)
         with _one_thread():
-            return self._answer(number, layer, choice, quick=True)
+            return self._answer(number, layer, choice, quick=_work(layer, choice) > WHOLE_WORK)
 
     @torch.no_grad()
     def whole(self, number: int, name: str, choice: Choice) -> WhatIf:
@@ -150,10 +149,16 @@ class Bench:
         linear = layer.linear
         if "awq" not in choice.method or layer.H is None or linear.role == "other":
             return None
-        weights = [self._weights.read(f"{reader}.weight") for reader in layer.readers]
-        share = work / awq.STEPS / linear.in_features**2 / sum(map(len, weights))
-        some = [weight[_rows(len(weight), share * len(weight), least=8)].to(torch.float32) for weight in weights]
-        return awq.search_scale([torch.cat(some)], layer.H, choice, layer.weight.dtype, self._alike(linear))
+        # Clip search, order and damping come after it: the same scale serves when only they change.
+        key = work, choice.bits, choice.group_size, choice.symmetric, choice.scale
+        if key not in layer.scales:
+            weights = [self._weights.read(f"{reader}.weight") for reader in layer.readers]
+            share = work / awq.STEPS / linear.in_features**2 / sum(map(len, weights))
+            some = [weight[_rows(len(weight), share * len(weight), least=8)].to(torch.float32) for weight in weights]
+            layer.scales[key] = awq.search_scale(
+                [torch.cat(some)], layer.H, choice, layer.weight.dtype, self._alike(linear)
+            )
+        return layer.scales[key]
 
     def _alike(self, linear: Linear) -> Tensor | None:
         """Which value each input repeats, [in], under grouped-query attention; None where each stands alone."""
