@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from workbench import jobs, paths, settings, terminal
+from workbench.cli_queue import queue
 from workbench.errors import WorkbenchError
 from workbench.interrupt import run_until_done
 from workbench.words import say
@@ -57,39 +58,6 @@ def resume(job: JobName = "") -> None:
     folder = jobs.again(find(job))
     with terminal.JobProgress() as progress:
         run_until_done(jobs.run(folder, progress, settings.load()))
-
-
-def queue(
-    folder: Annotated[Path, typer.Argument(help="A model folder with config.json and safetensors.")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="The folder for all results.")],
-    recipe: Annotated[list[str], typer.Option("--recipe", help="As often as there are recipes.")],
-    replace: Annotated[bool, typer.Option("--replace", help="Replace earlier results.")] = False,
-) -> None:
-    """Quantize by several recipes, one after the other, and compare them: KL against size. Status 1 if any failed."""
-    from workbench import figures, overnight
-    from workbench import recipe as recipes
-
-    chosen = [recipes.load(name) for name in recipe]
-    with terminal.JobProgress() as progress:
-        outcomes = run_until_done(
-            overnight.run(
-                folder, chosen, output.resolve(), settings.load(), lambda name, event: progress(event), replace
-            )
-        )
-    terminal.table(
-        (say("Recipe"), say("Bits"), say("Size"), "KL", say("Perplexity"), say("Time"), ""),
-        [
-            (
-                row.name, figures.number(row.average_bits), figures.bytes_of(row.size),
-                f"{row.kl:.4f}" if row.kl is not None else None, figures.number(row.perplexity, 4),
-                figures.clock(row.seconds), row.failure or row.output,
-            )
-            for row in outcomes
-        ],
-    )  # fmt: skip
-    print(output.resolve() / overnight.PAGE)
-    if any(row.failure for row in outcomes):
-        raise typer.Exit(1)
 
 
 def find(name: str) -> Path:

@@ -1,4 +1,4 @@
-"""Several recipes for one model, one after the other, and what came of them: a table and KL against size."""
+"""Several recipes, one after the other, and what came of them: a table and KL against size."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -11,10 +11,10 @@ from workbench import figures, jobs, paths, quant_report, scatter
 from workbench import plan as plans
 from workbench import recipe as recipes
 from workbench.catalog import folder as catalog
-from workbench.catalog.model import Model
 from workbench.errors import WorkbenchError
 from workbench.events import Event, Finished, QualityMeasured
 from workbench.recipe import Recipe
+from workbench.scatter import Point
 from workbench.settings import Settings
 from workbench.words import Sentence, language, say
 
@@ -37,6 +37,28 @@ class Outcome:
     failure: Sentence | None = None
 
 
+@dataclass(eq=False, slots=True)
+class Entry:
+    """A model and a recipe with a name of its own, and where the result goes. `outcome` is None until it ended."""
+
+    model: Path
+    recipe: Recipe
+    output: Path
+    outcome: Outcome | None = None
+
+
+def entry(model: Path, recipe: Recipe, directory: Path, others: Iterable[Entry], free: bool = False) -> Entry:
+    """A new entry beside `others`, named after the recipe; with `free` where no folder is yet."""
+    found = catalog.inspect(model)
+    base = quant_report.file_name(recipe.name) or "recipe"
+    taken = {other.output for other in others}
+    name, number = base, 1
+    while (output := directory / f"{found.name}-{name}") in taken or (free and output.exists()):
+        number += 1
+        name = f"{base}-{number}"
+    return Entry(found.folder, replace(recipe, name=name), output)
+
+
 async def run(
     model: Path,
     chosen: Iterable[Recipe],
@@ -49,55 +71,38 @@ async def run(
 
     `on_event` gets the recipe's name with each event. The page PAGE in `directory` is written anew after each run.
     """
-    found = catalog.inspect(model)
-    outcomes: list[Outcome] = []
+    entries: list[Entry] = []
+    for recipe in chosen:
+        entries.append(entry(model, recipe, directory, entries))
     directory.mkdir(parents=True, exist_ok=True)
-    for recipe in _named(chosen):
-        outcomes.append(await _one(found, recipe, directory, settings, on_event, replaced))
-        (directory / PAGE).write_text(page(found.name, outcomes), encoding="utf-8")
-    return outcomes
+    for each in entries:
+        name = each.recipe.name
+        each.outcome = await made(each, settings, lambda event, name=name: on_event(name, event), replaced)
+        (directory / PAGE).write_text(page(entries), encoding="utf-8")
+    return [each.outcome for each in entries]
 
 
-def page(model: str, outcomes: list[Outcome]) -> str:
-    """The table and the picture as one HTML page."""
-    environment = Environment(
-        loader=FileSystemLoader(paths.RESOURCES), autoescape=True, undefined=StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
-    environment.globals.update(say=say, figures=figures, language=language())
-    points = [
-        scatter.Point(outcome.name, outcome.size / 1e6, outcome.kl, bool(outcome.failure))
-        for outcome in outcomes
-        if outcome.size and outcome.kl is not None and outcome.kl > 0
-    ]
-    picture = scatter.svg(points, say("Size (MB)"), say("KL (nats per token)"))
-    return environment.get_template("queue.html.j2").render(model=model, outcomes=outcomes, picture=picture)
-
-
-async def _one(
-    model: Model,
-    recipe: Recipe,
-    directory: Path,
-    settings: Settings,
-    on_event: Callable[[str, Event], None],
-    replaced: bool,
-) -> Outcome:
-    output = directory / f"{model.name}-{recipe.name}"
-    ended = Outcome(recipe.name, output)
-    plan = plans.make(model, recipe, output)
+async def made(entry: Entry, settings: Settings, on_event: Callable[[Event], None], replaced: bool = False) -> Outcome:
+    """Quantize by one entry; what came of it, a failure included. Raises only when cancelled."""
+    ended = Outcome(entry.recipe.name, entry.output)
+    try:
+        model = catalog.inspect(entry.model)
+    except WorkbenchError as error:
+        return replace(ended, failure=Sentence(error.message, error.values))
+    plan = plans.make(model, entry.recipe, entry.output)
     barred = [conflict for conflict in plan.conflicts if not (replaced and conflict.code == "output_exists")]
     if barred:
         return replace(ended, failure=barred[0].sentence)
     spec = {
-        "model": str(model.folder), "output": str(output), "recipe": recipes.to_dict(recipe), "replace": replaced,
-        "reuse": True,
+        "model": str(model.folder), "output": str(entry.output), "recipe": recipes.to_dict(entry.recipe),
+        "replace": replaced, "reuse": True,
     }  # fmt: skip
     job = jobs.create("quantize", spec)
     began, events, failure = time.monotonic(), [], None
 
     def take(event: Event) -> None:
         events.append(event)
-        on_event(recipe.name, event)
+        on_event(event)
 
     try:
         await jobs.run(job, take, settings)
@@ -105,11 +110,12 @@ async def _one(
         failure = Sentence(error.message, error.values)
     measured = next((event for event in events if isinstance(event, QualityMeasured)), None)
     finished = next((event for event in events if isinstance(event, Finished)), None)
+    marked = entry.output.with_name(f"{entry.output.name}.failed")
     return replace(
         ended,
         job=job,
         # A result that failed its checks has a size and figures as well, and its place in the picture.
-        size=finished.size if finished else _bytes(output.with_name(f"{output.name}.failed")) if measured else None,
+        size=finished.size if finished else _bytes(marked) if measured else None,
         kl=measured.kl if measured else None,
         perplexity=measured.perplexity if measured else None,
         agreement=measured.top1_agreement if measured else None,
@@ -119,18 +125,37 @@ async def _one(
     )
 
 
+def points(entries: Iterable[Entry]) -> list[Point]:
+    """What has ended as points of size in MB and KL; a logarithm has no place for a KL of 0."""
+    ended = [entry.outcome for entry in entries if entry.outcome]
+    return [
+        Point(outcome.name, outcome.size / 1e6, outcome.kl, bool(outcome.failure))
+        for outcome in ended
+        if outcome.size and outcome.kl is not None and outcome.kl > 0
+    ]
+
+
+def page(entries: Iterable[Entry]) -> str:
+    """The table and a picture of each model as one HTML page."""
+    environment = Environment(
+        loader=FileSystemLoader(paths.RESOURCES), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    environment.globals.update(say=say, figures=figures, language=language())
+    of_models: dict[Path, list[Entry]] = {}
+    for each in entries:
+        if each.outcome:
+            of_models.setdefault(each.model, []).append(each)
+    parts = [
+        {
+            "model": model.name,
+            "outcomes": [each.outcome for each in ended],
+            "picture": scatter.svg(points(ended), say("Size (MB)"), say("KL (nats per token)")),
+        }
+        for model, ended in of_models.items()
+    ]
+    return environment.get_template("queue.html.j2").render(parts=parts)
+
+
 def _bytes(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.glob("*.safetensors"))
-
-
-def _named(chosen: Iterable[Recipe]) -> Iterable[Recipe]:
-    """Each with a name of its own, fit for a folder."""
-    taken: set[str] = set()
-    for recipe in chosen:
-        base = quant_report.file_name(recipe.name) or "recipe"
-        name, number = base, 1
-        while name in taken:
-            number += 1
-            name = f"{base}-{number}"
-        taken.add(name)
-        yield replace(recipe, name=name)
