@@ -103,7 +103,8 @@ def for_bits(
     if chosen is None:
         raise WorkbenchError(
             "{bits} bits on average cannot be reached: the smallest mix takes {least}.",
-            "Choose more bits, larger groups, or other layers to keep.",
+            "Choose more bits, larger groups, or other layers to keep." if set(widths) & set(LOW)
+            else "Choose more bits or larger groups, keep fewer layers, or allow 2 and 3 bits.",
             bits=bits, least=f"{least + 0.005:.2f}",
         )  # fmt: skip
     return _proposal(replace(recipe, name=f"{recipe.name or 'custom'}-{bits:g}bit"), base, parts, chosen, unmeasured)
@@ -129,7 +130,8 @@ def for_size(
     least += sum(min(offer.bytes for offer in part.offers) for part in parts)
     raise WorkbenchError(
         "{size} GB cannot be reached: the smallest mix takes about {least} GB.",
-        "Choose a larger size, larger groups, or a smaller model.",
+        "Choose a larger size, larger groups, or a smaller model." if set(widths) & set(LOW)
+        else "Choose a larger size or larger groups, or allow 2 and 3 bits.",
         size=f"{size / 1e9:.4g}", least=_gigabytes_above(least),
     )  # fmt: skip
 

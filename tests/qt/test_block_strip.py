@@ -1,11 +1,12 @@
 """The strip of blocks and modules: choosing by mouse and keys, states in words, colours in order."""
 
 import pytest
-from PySide6.QtCore import QPoint, Qt
+from PySide6.QtCore import QPoint, QRect, QSize, Qt
 
 from ui import theme
 from ui.widgets.block_strip import BlockStrip, Cell
 from ui.widgets.error_scale import ErrorScale, luminance
+from ui.widgets.strip_grid import StripGrid
 
 ROLES = ("self_attn.q_proj", "self_attn.k_proj", "mlp.gate_proj", "mlp.down_proj")
 
@@ -106,6 +107,15 @@ def test_the_number_reads_on_every_colour(qapp, scheme):
     pairs = [(luminance(scale.color(db)), luminance(scale.ink(db))) for db in range(10, 41)]
     theme.apply(qapp, "dark")
     assert min((max(pair) + 0.05) / (min(pair) + 0.05) for pair in pairs) >= 4.5
+
+
+def test_only_the_columns_that_a_part_shows_are_painted():
+    grid = StripGrid([f"{part}.{number}" for part in ("attention", "mlp") for number in range(60)], range(4))
+    grid.fit(QSize(2000, 200))
+    for left in range(0, 2000, 37):
+        shown = QRect(left, 0, 90, 200)
+        seen = {column for column in range(120) if grid.rect((0, column)).intersects(shown)}
+        assert seen <= set(grid.columns_in(shown)) and len(grid.columns_in(shown)) <= len(seen) + 2
 
 
 def test_a_mixture_of_experts_is_laid_out_in_time(qtbot):

@@ -135,7 +135,7 @@ def test_removing_asks_and_is_offered_for_own_recipes_only(box):
     box.ask_removal()
     assert box.question.isVisible() and recipes_kept.exists("mine")
     next(button for button in box.question.buttons() if button.text() == "Remove").click()
-    assert not recipes_kept.exists("mine") and box.choice.currentText() == "mine, changed"
+    assert not recipes_kept.exists("mine") and box.choice.currentText() == "mine, not saved"
 
 
 def test_every_control_has_a_name(box):

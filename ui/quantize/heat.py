@@ -2,18 +2,52 @@
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from ui.widgets.block_strip import Cell
 from ui.widgets.module_details import layer_in_block
 from ui.widgets.scheme import scheme
 from workbench import allocation, figures, sensitivities
 from workbench.catalog.linears import Linear
-from workbench.choice import BITS
+from workbench.choice import BITS, Choice
 from workbench.events import SensitivityMeasured
 from workbench.plan import Plan, Planned
 from workbench.words import say
 
 DAMAGE, ERROR = "damage", "error"
+
+
+@dataclass(frozen=True, slots=True)
+class HeatWords:
+    """What is known of a layer's sensitivity, once it is read as text."""
+
+    linear: Linear
+    found: SensitivityMeasured | None
+
+    def __str__(self) -> str:
+        parts = [say("block {block}", block=self.linear.block), layer_in_block(self.linear.name, self.linear.block)]
+        if self.found is None:
+            parts.append(say("not measured"))
+        else:
+            for width in BITS:
+                sqnr, mnat = figures_at(self.found, width)
+                parts.append(say("{bits} bit: {sqnr} dB, {damage} mnat", bits=width, sqnr=sqnr, damage=mnat))
+        return " · ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class WidthWords:
+    """A layer's choice in a mix, and the recipe's where that is another."""
+
+    planned: Planned
+    before: Planned | None
+
+    def __str__(self) -> str:
+        linear, choice = self.planned.linear, self.planned.choice
+        parts = [say("block {block}", block=linear.block), layer_in_block(linear.name, linear.block), _scheme(choice)]
+        if self.before and self.before.choice != choice:
+            parts.append(say("in the recipe: {choice}", choice=_scheme(self.before.choice)))
+        return " · ".join(parts)
 
 
 def heat_cells(
@@ -40,32 +74,20 @@ def figures_at(found: SensitivityMeasured, bits: int) -> tuple[str, str]:
 
 
 def _heat_cell(linear: Linear, found: SensitivityMeasured | None, bits: int, measure: str) -> Cell:
-    column = layer_in_block(linear.name, linear.block)
-    parts = [say("block {block}", block=linear.block), column]
+    column, words = layer_in_block(linear.name, linear.block), HeatWords(linear, found)
     error, damage = sensitivities.at(found, bits) if found else (None, None)
     value = damage if measure == DAMAGE else error
-    if found is None or value is None:
-        return Cell(linear.name, linear.block, column, "planned", "", " · ".join((*parts, say("not measured"))))
-    for width in BITS:
-        sqnr, mnat = figures_at(found, width)
-        parts.append(say("{bits} bit: {sqnr} dB, {damage} mnat", bits=width, sqnr=sqnr, damage=mnat))
-    figure = figures_at(found, bits)[1] if measure == DAMAGE else ""
-    db = -10 * math.log10(value) if value > 0 else None
-    if db is None:  # nothing is lost: zero weights
-        return Cell(linear.name, linear.block, column, "planned", "0", " · ".join(parts))
-    return Cell(linear.name, linear.block, column, "done", "", " · ".join(parts), db, figure)
+    if not value:  # not measured, or weights of zero that lose nothing
+        return Cell(linear.name, linear.block, column, "planned", "" if value is None else "0", words)
+    figure = figures.number(1000 * value, 2) if measure == DAMAGE else ""
+    return Cell(linear.name, linear.block, column, "done", "", words, -10 * math.log10(value), figure)
 
 
 def _width_cell(planned: Planned, before: Planned | None) -> Cell:
-    linear, choice = planned.linear, planned.choice
-    column, bits = layer_in_block(linear.name, linear.block), allocation.width(choice)
-    parts = [
-        say("block {block}", block=linear.block),
-        column,
-        scheme(choice.method, choice.bits, choice.group_size, choice.symmetric),
-    ]
-    if before and before.choice != choice:
-        old = before.choice
-        words = scheme(old.method, old.bits, old.group_size, old.symmetric)
-        parts.append(say("in the recipe: {choice}", choice=words))
-    return Cell(linear.name, linear.block, column, "width", str(bits), " · ".join(parts), bits=bits)
+    linear, bits = planned.linear, allocation.width(planned.choice)
+    column, words = layer_in_block(linear.name, linear.block), WidthWords(planned, before)
+    return Cell(linear.name, linear.block, column, "width", str(bits), words, bits=bits)
+
+
+def _scheme(choice: Choice) -> str:
+    return scheme(choice.method, choice.bits, choice.group_size, choice.symmetric)

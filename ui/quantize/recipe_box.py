@@ -171,8 +171,13 @@ class RecipeBox(QWidget):
                 self.choice.setCurrentIndex(index)
                 return
         name = self._shown.name
-        short = str(TITLES[name][0]) if name in TITLES else name
-        self.choice.addItem(say("{name}, changed", name=short) if short else say("Custom"), self._shown)
+        if name in TITLES:
+            words = say("{name}, changed", name=str(TITLES[name][0]))
+        elif self.own:
+            words = say("{name}, changed", name=name)
+        else:
+            words = say("{name}, not saved", name=name) if name else say("Custom")
+        self.choice.addItem(words, self._shown)
         self.choice.setCurrentIndex(self.choice.count() - 1)
 
     def _on_activated(self, index: int) -> None:

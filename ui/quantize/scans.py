@@ -58,6 +58,8 @@ class Scans(QObject):
     def scan(self) -> None:
         """Measure what is not known."""
         if self._model and self._recipe and not (self._scanning or self.complete):
+            if self._looking:
+                self._looking.cancel()  # the job tells a kept scan as well
             self.progress, self.error, self.found = Progress(), None, {}
             self._scanning = self._tasks.start(self._scan(self._model, self._recipe))
             self._scanning.add_done_callback(self._on_ended)

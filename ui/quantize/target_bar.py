@@ -29,8 +29,9 @@ class TargetBar(QWidget):
     def __init__(self, mixes: Mixes):
         super().__init__()
         self._mixes = mixes
-        self.bits = self._spin("Average bits", 2.0, 16.0, 2, 0.1)
-        self.size = self._spin("Size in GB", 0.001, 9999.0, 3, 0.001)
+        self.bits = self._spin("Average bits", 2.0, 16.0, 78)
+        self.bits.setSingleStep(0.1)
+        self.size = self._spin("Size in GB", 0.001, 9999.0, 88)
         self.low = QCheckBox()
         language.bind(self.low.setText, "2 and 3 bit")
         language.bind(self.low.setToolTip, "Use widths that vLLM serves on some devices only, or not at all")
@@ -53,12 +54,23 @@ class TargetBar(QWidget):
         if target is None or target.bits is None:
             self._put(self.bits, allocation.average_bits(shown))
         if target is None or target.size is None:
-            self._put(self.size, math.ceil(shown.predicted_bytes / GB * 1000) / 1000)
+            digits = 3 if shown.predicted_bytes < 10 * GB else 1
+            self.size.setDecimals(digits)
+            self.size.setSingleStep(10**-digits)
+            self._put(self.size, math.ceil(shown.predicted_bytes / GB * 10**digits) / 10**digits)
         if target is None:
             self._last = None
         for field in (self.bits, self.size, self.low):
             field.setEnabled(not locked)
         language.show(self.outcome.setText, self._told(proposal, can_undo))
+        if proposal:
+            language.bind(
+                self.outcome.setToolTip,
+                "The sum of what plain rounding of each layer costs: good to compare mixes, no forecast of the result",
+            )
+        else:
+            language.release(self.outcome.setToolTip)
+            self.outcome.setToolTip("")
         self.discard.setVisible(target is not None)
         self.use.setVisible(target is not None)
         self.use.setEnabled(proposal is not None and proposal.recipe != proposal.base and not locked)
@@ -89,11 +101,10 @@ class TargetBar(QWidget):
             with QSignalBlocker(field):
                 field.setValue(value)
 
-    def _spin(self, title: str, least: float, most: float, decimals: int, step: float) -> QDoubleSpinBox:
+    def _spin(self, title: str, least: float, most: float, width: int) -> QDoubleSpinBox:
         spin = QDoubleSpinBox()
-        spin.setDecimals(decimals)
         spin.setRange(least, most)
-        spin.setSingleStep(step)
+        spin.setFixedWidth(width)
         spin.setKeyboardTracking(False)
         spin.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         spin.lineEdit().setTextMargins(*MARGINS)

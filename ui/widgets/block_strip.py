@@ -246,14 +246,15 @@ class BlockStrip(QWidget):
         painter.setFont(small)
         rect = event.rect()
         if rect.top() < HEAD:
-            self._paint_heads(painter, worn)
+            self._paint_heads(painter, rect, worn)
+        columns = self._grid.columns_in(rect)
         for row in self._grid.rows_in(rect):
             painter.setPen(QColor(worn.muted))
             where = QRect(0, HEAD + row * self._grid.cell.height(), GUTTER - 8, self._grid.cell.height())
             painter.drawText(
                 where, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, str(self._grid.blocks[row])
             )
-            for column in range(len(self._grid.columns)):
+            for column in columns:
                 if cell := self._cells.get((row, column)):
                     self._paint_cell(painter, self._grid.rect((row, column)), cell, worn)
             if self.changes and self._grid.blocks[row] >= min(self.changes):
@@ -264,12 +265,12 @@ class BlockStrip(QWidget):
                 painter.setBrush(Qt.BrushStyle.NoBrush)
                 painter.drawRoundedRect(self._grid.rect(place), 3, 3)
 
-    def _paint_heads(self, painter: QPainter, worn: theme.Tokens) -> None:
+    def _paint_heads(self, painter: QPainter, shown: QRect, worn: theme.Tokens) -> None:
         metrics = QFontMetrics(painter.font())
         painter.setPen(QColor(worn.muted))
-        for index, column in enumerate(self._grid.columns):
+        for index in self._grid.columns_in(shown):
             rect = self._grid.rect((0, index))
-            head = column.rpartition(".")[2].removesuffix("_proj")
+            head = self._grid.columns[index].rpartition(".")[2].removesuffix("_proj")
             head = metrics.elidedText(head, Qt.TextElideMode.ElideRight, rect.width())
             painter.drawText(QRect(rect.x(), 0, rect.width(), HEAD), Qt.AlignmentFlag.AlignCenter, head)
 

@@ -1,5 +1,6 @@
 """Where the cells of a strip lie: rows are blocks, columns the layers in them, a gap between parent modules."""
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from itertools import pairwise
 
@@ -52,6 +53,11 @@ class StripGrid:
         first = (rect.top() - HEAD - 2) // self.cell.height()
         last = (rect.bottom() - HEAD + 2) // self.cell.height()
         return range(max(first, 0), min(last + 1, len(self.blocks)))
+
+    def columns_in(self, rect: QRect) -> range:
+        """The columns that this part of the widget shows; there may be hundreds."""
+        first = bisect_right(self._lefts, rect.left() - 2 - self.cell.width())
+        return range(first, bisect_right(self._lefts, rect.right() + 2))
 
     def place_at(self, point: QPoint) -> Place | None:
         """The cell under a point, whether one is there or not."""

@@ -99,7 +99,7 @@ async def test_a_scan_shows_how_far_it_is_and_fills_the_strip_as_it_goes(page, m
     left = page.view.left
     left.show_view(SENSITIVITY)
     assert left.scan.isVisible() and not left.figures.isVisible() and scan.specs == []
-    assert cell(page, GATE).db is None and "not measured" in cell(page, GATE).words
+    assert cell(page, GATE).db is None and "not measured" in str(cell(page, GATE).words)
     await until(left.scan.scan.isEnabled)
     left.scan.scan.click()
     await until(lambda: "105 of 210" in left.scan.words.text())
@@ -160,7 +160,8 @@ async def test_the_strip_reads_the_damage_or_the_error_at_each_width(scanned, qt
     left.choice._combo.activated.emit(1)
     assert cell(page, GATE).figure == "" and "dB" in left.legend._left.text()
     language.choose("zh_CN")
-    assert "dB" in cell(page, GATE).words and "位" in cell(page, GATE).words and "好" in left.legend._left.text()
+    words = str(cell(page, GATE).words)
+    assert "dB" in words and "位" in words and "好" in left.legend._left.text()
 
 
 async def test_pointer_and_keys_tell_a_layers_figures(scanned, qtbot, monkeypatch):
@@ -200,7 +201,7 @@ async def test_the_mix_stands_on_the_strip_before_it_is_used(scanned, until):
     made = await proposed(page, until, 5.0)
     widths = {entry.linear.name: allocation.width(entry.choice) for entry in made.plan.linears}
     assert {name: cell(page, name).bits for name in widths} == widths and widths[WORST] == 8
-    assert "in the recipe: GPTQ · 4 bit" in cell(page, WORST).words
+    assert "in the recipe: GPTQ · 4 bit" in str(cell(page, WORST).words)
     assert left.counts.accessibleName() == " · ".join(
         f"{bits} bit × {count}" for bits, count in sorted(allocation.counts(made.plan).items())
     )
@@ -217,6 +218,7 @@ async def test_a_used_mix_is_rules_that_can_be_changed_and_taken_out(scanned, mo
     left.target.use.click()
     page.redraw()
     assert page.draft.recipe == made.recipe and page.draft.recipe.rules
+    assert page.view.recipes.choice.currentText() == "layered-5bit, not saved"
     assert page.draft.plan.predicted_bytes == made.plan.predicted_bytes
     assert left.target.undo.isVisible() and not left.target.use.isVisible()
     left.target.undo.click()
@@ -244,6 +246,7 @@ async def test_what_cannot_be_reached_is_a_sentence_with_the_nearest(scanned, un
     page, target = scanned, scanned.view.left.target
     assert await proposed(page, until, 3.5) is None
     assert "3.5 bits on average cannot be reached: the smallest mix takes 4." in target.outcome.text()
+    assert "allow 2 and 3 bits" in target.outcome.text()
     assert not target.use.isEnabled() and target.discard.isVisible()
     target.low.click()
     await until(lambda: page.choosing.mixes.proposal)
