@@ -13,8 +13,9 @@ from workbench.catalog.model import Model
 from workbench.errors import WorkbenchError
 from workbench.events import SensitivityMeasured
 from workbench.plan import Plan
-from workbench.recipe import KEEP, Choice, Recipe, with_rules
+from workbench.recipe import KEEP, WHOLE_ROW, Choice, Recipe, with_rules
 from workbench.sizes import Planned
+from workbench.slices import width
 
 SERVED = (4, 8, 16)  # bits that vLLM has kernels for; 16 keeps the layer as it is
 LOW = (2, 3)  # only some engines load these
@@ -31,12 +32,13 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Layers that vLLM loads as one, and what they may become. `base` is the recipe's own choice among the offers."""
+    """Layers that vLLM loads as one, and what they may become. `base` is the recipe's own choice: among the offers
+    where its groups fit."""
 
     block: int
     names: tuple[str, ...]
     offers: tuple[Offer, ...]
-    base: int
+    base: Offer
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +71,10 @@ class Proposal:
 
 def counts(plan: Plan) -> dict[int, int]:
     """How many linear layers have each width, by rising bits; kept ones have 16."""
-    return dict(sorted(Counter(width(entry.choice) for entry in plan.linears).items()))
+    return dict(sorted(Counter(bits_of(entry.choice) for entry in plan.linears).items()))
 
 
-def width(choice: Choice) -> int:
+def bits_of(choice: Choice) -> int:
     """The bits of a weight; 16 where the layer stays as it is."""
     return 16 if choice.kept else choice.bits
 
@@ -155,7 +157,7 @@ def _prepared(
                 continue
             together = reach.siblings(linears, linear.name)
             seen |= {each.name for each in together}
-            parts.append(_part(model, [planned[each.name] for each in together], known, widths))
+            parts.append(_part(model, [planned[each.name] for each in together], known, widths, recipe.tensor_parallel))
     unmeasured = tuple(linear.name for linear in model.linears if linear.name not in known)
     return base, parts, unmeasured
 
@@ -168,22 +170,33 @@ def _blocks(model: Model) -> dict[int, list[Linear]]:
 
 
 def _part(
-    model: Model, together: list[Planned], known: Mapping[str, SensitivityMeasured], widths: Sequence[int]
+    model: Model, together: list[Planned], known: Mapping[str, SensitivityMeasured], widths: Sequence[int], ranks: int
 ) -> Part:
     block, names = together[0].linear.block, tuple(entry.linear.name for entry in together)
     own = together[0].choice
     measures = [known.get(name) for name in names]
+    size = sum(entry.bytes for entry in together)
     if own.kept or None in measures:
         damage = 0.0 if own.kept else sum(_damage(measure, own) for measure in measures if measure)
-        return Part(block, names, (Offer(own, sum(entry.bytes for entry in together), damage),), 0)
+        only = Offer(own, size, damage)
+        return Part(block, names, (only,), only)
+    linears = [entry.linear for entry in together]
     offers = []
     for choice in _choices(own, set.intersection(*(set(measure.damage) for measure in measures)), widths):
-        size = sum(entry.bytes for entry in sizes.planned(model, [(entry.linear, choice) for entry in together]))
-        offers.append(Offer(choice, size, sum(_damage(measure, choice) for measure in measures)))
-    if own not in [offer.choice for offer in offers]:
-        size = sum(entry.bytes for entry in together)
-        offers.append(Offer(own, size, sum(_damage(measure, own) for measure in measures)))
-    return Part(block, names, tuple(offers), [offer.choice for offer in offers].index(own))
+        if _fits(linears, choice, ranks):
+            taken = sum(entry.bytes for entry in sizes.planned(model, [(linear, choice) for linear in linears]))
+            offers.append(Offer(choice, taken, sum(_damage(measure, choice) for measure in measures)))
+    base = Offer(own, size, sum(_damage(measure, own) for measure in measures))
+    if base not in offers and (_fits(linears, own, ranks) or not offers):
+        offers.append(base)
+    return Part(block, names, tuple(offers), base)
+
+
+def _fits(linears: Iterable[Linear], choice: Choice, ranks: int) -> bool:
+    """Whether the groups divide what each GPU multiplies."""
+    if choice.kept or choice.group_size == WHOLE_ROW:
+        return True
+    return not any(width(linear, ranks) % choice.group_size for linear in linears)
 
 
 def _choices(own: Choice, known: set[str], widths: Sequence[int]) -> Iterable[Choice]:
@@ -208,10 +221,8 @@ def _proposal(
 ) -> Proposal:
     blocks = _blocks(base.model)
     for part, index in zip(parts, chosen, strict=True):
-        if index != part.base:
-            recipe = with_rules(
-                recipe, reach.patterns(blocks[part.block], part.names[0], False), part.offers[index].choice
-            )
+        if (offer := part.offers[index]) != part.base:
+            recipe = with_rules(recipe, reach.patterns(blocks[part.block], part.names[0], False), offer.choice)
     plan = plans.make(base.model, recipe)
     return Proposal(
         recipe=recipe,
@@ -220,7 +231,7 @@ def _proposal(
         bits=average_bits(plan),
         damage=sum(part.offers[index].damage for part, index in zip(parts, chosen, strict=True)),
         base_bits=average_bits(base),
-        base_damage=sum(part.offers[part.base].damage for part in parts),
+        base_damage=sum(part.base.damage for part in parts),
         unmeasured=unmeasured,
     )
 

@@ -7,7 +7,7 @@ import pytest
 import tiny as maker
 from typer.testing import CliRunner
 
-from workbench import allocation, cli, jobs, sensitivities
+from workbench import allocation, cli, jobs, plan, sensitivities
 from workbench.allocation import Target
 from workbench.catalog import folder as catalog
 from workbench.errors import WorkbenchError
@@ -82,6 +82,17 @@ def test_two_and_three_bits_are_used_where_they_are_allowed(model, measured, kep
     assert lathe("plan", model.folder, "--group-size", 32, "--bits", 4).exit_code == 1
     done = lathe("plan", model.folder, "--group-size", 32, "--bits", 4, "--low-bits")
     assert done.exit_code == 0 and "3 bit ×" in done.stderr
+
+
+def test_a_mix_takes_no_groups_that_do_not_divide(model, measured):
+    """Group 128 fits only what reads the MLP's 128 values; a quarter of those is 32, which 64 does not divide."""
+    wide = with_group_size(RECIPE, 128)
+    assert plan.make(model, wide).blocks
+    assert not allocation.propose(model, wide, measured, Target(bits=6)).plan.blocks
+    split, low = replace(RECIPE, tensor_parallel=4), Target(bits=4.7)
+    alone = allocation.propose(model, RECIPE, measured, low).recipe
+    assert plan.make(model, replace(alone, tensor_parallel=4)).blocks, "on one GPU groups of 64 are the better mix"
+    assert not allocation.propose(model, split, measured, low).plan.blocks
 
 
 def test_the_nearest_size_that_is_named_can_be_reached(model, measured):

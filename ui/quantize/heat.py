@@ -84,7 +84,7 @@ def _heat_cell(linear: Linear, found: SensitivityMeasured | None, bits: int, mea
 
 
 def _width_cell(planned: Planned, before: Planned | None) -> Cell:
-    linear, bits = planned.linear, allocation.width(planned.choice)
+    linear, bits = planned.linear, allocation.bits_of(planned.choice)
     column, words = layer_in_block(linear.name, linear.block), WidthWords(planned, before)
     return Cell(linear.name, linear.block, column, "width", str(bits), words, bits=bits)
 

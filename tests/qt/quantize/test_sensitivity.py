@@ -199,7 +199,7 @@ async def test_bits_and_size_are_two_units_of_one_target(scanned, model, until):
 async def test_the_mix_stands_on_the_strip_before_it_is_used(scanned, until):
     page, left = scanned, scanned.view.left
     made = await proposed(page, until, 5.0)
-    widths = {entry.linear.name: allocation.width(entry.choice) for entry in made.plan.linears}
+    widths = {entry.linear.name: allocation.bits_of(entry.choice) for entry in made.plan.linears}
     assert {name: cell(page, name).bits for name in widths} == widths and widths[WORST] == 8
     assert "in the recipe: GPTQ · 4 bit" in str(cell(page, WORST).words)
     assert left.counts.accessibleName() == " · ".join(
