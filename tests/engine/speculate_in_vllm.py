@@ -1,8 +1,7 @@
 """Child of test_drafts_in_vllm: answers the same prompts with one way of drafting after another, in one process.
 
-Arguments: the file of the answers, and the runs as JSON: [name, model folder, speculative config or null, engine
-arguments]. An answer holds the greedy tokens of each prompt, what was drafted and accepted, and the tokens that the KV
-cache holds.
+Arguments: the file of the answers, and the runs as JSON: [name, model folder, speculative config or null]. An answer
+holds the greedy tokens of each prompt, what was drafted and accepted, and the tokens that the KV cache holds.
 """
 
 import gc
@@ -18,10 +17,10 @@ PROMPTS = [[5, 17, 200, 31, 99, 7, 63, 250, 12, 44, 301, 8], [9, 80, 9, 80, 9, 8
 COUNTERS = {"drafts": "num_drafts", "drafted": "num_draft_tokens", "accepted": "num_accepted_tokens"}
 
 
-def answer(model: str, speculation: dict | None, arguments: dict) -> dict:
+def answer(model: str, speculation: dict | None) -> dict:
     engine = LLM(
-        model, dtype="float32", enforce_eager=True, max_model_len=128, skip_tokenizer_init=True, seed=0,
-        disable_log_stats=False, speculative_config=speculation, **arguments,
+        model, dtype="float32", enforce_eager=True, max_model_len=128, seed=0, disable_log_stats=False,
+        skip_tokenizer_init="use_heterogeneous_vocab" not in (speculation or {}), speculative_config=speculation,
     )  # fmt: skip
     sampling = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True, detokenize=False)
     results = engine.generate([{"prompt_token_ids": prompt} for prompt in PROMPTS], sampling, use_tqdm=False)
@@ -40,9 +39,9 @@ def answer(model: str, speculation: dict | None, arguments: dict) -> dict:
 def main(out: str, runs: str) -> None:
     torch.set_num_threads(1)
     answers = {}
-    for name, model, speculation, arguments in json.loads(runs):
+    for name, model, speculation in json.loads(runs):
         try:
-            answers[name] = answer(model, speculation, arguments)
+            answers[name] = answer(model, speculation)
         except Exception as error:
             answers[name] = {"error": f"{type(error).__name__}: {error}"}
             cleanup_dist_env_and_memory()

@@ -37,8 +37,8 @@ def write_eagle(folder: Path) -> Path:
     return _write(folder, LLAMA | {"architectures": ["EagleLlamaForCausalLM"]}, tensors)
 
 
-def write_eagle3(folder: Path, drafted: int = 256) -> Path:
-    """One layer fed from three of the target's layers; its own head knows the first `drafted` tokens only."""
+def write_eagle3(folder: Path, drafted: int = 256, layers: tuple[int, ...] = (1, 2, 3)) -> Path:
+    """One layer fed from these of the target's layers; its own head knows the first `drafted` tokens only."""
     tensors = {
         "fc.weight": _matrix(HIDDEN, 3 * HIDDEN),
         **_layer("midlayer", 2 * HIDDEN),
@@ -48,7 +48,8 @@ def write_eagle3(folder: Path, drafted: int = 256) -> Path:
         "d2t": torch.zeros(drafted, dtype=torch.int64),
         "t2d": torch.arange(VOCAB) < drafted,
     }
-    return _write(folder, LLAMA | {"architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": drafted}, tensors)
+    named = {"architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": drafted}
+    return _write(folder, LLAMA | named | {"eagle_aux_hidden_state_layer_ids": list(layers)}, tensors)
 
 
 def _layer(prefix: str, columns: int, first_norm: bool = True) -> dict[str, Tensor]:

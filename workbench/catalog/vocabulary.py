@@ -49,7 +49,7 @@ class Match:
 
 def read(folder: Path) -> Vocabulary | None:
     """The tokens of the model in `folder`; None where no file lists them in a form that is known here."""
-    stamps = tuple(_stamp(folder / name) for name in _FILES)
+    stamps = _stamps(folder)
     return _read(folder, stamps) if stamps[0] or stamps[1] else None
 
 
@@ -69,6 +69,11 @@ def compare(target: Vocabulary, draft: Vocabulary) -> Match:
     known = None not in (target.cutting, draft.cutting)
     cut_alike = target.merges == draft.merges and (not known or target.cutting == draft.cutting)
     return Match(kind, tuple(moved), tuple(absent), alike, total, cut_alike)
+
+
+def match(target: Path, draft: Path) -> Match | None:
+    """`compare` of two folders, remembered; None where the tokens of one of them cannot be read."""
+    return _match(target, draft, _stamps(target), _stamps(draft))
 
 
 def rows(target: Vocabulary, draft: Vocabulary, target_size: int, draft_size: int) -> list[int | None]:
@@ -92,6 +97,16 @@ def same_files(target: Path, draft: Path) -> bool:
         return files[0].read_bytes() == files[1].read_bytes()
     except OSError:
         return False
+
+
+@lru_cache(maxsize=512)
+def _match(target: Path, draft: Path, _target_stamps: tuple, _draft_stamps: tuple) -> Match | None:
+    ours, theirs = read(target), read(draft)
+    return None if ours is None or theirs is None else compare(ours, theirs)
+
+
+def _stamps(folder: Path) -> tuple[tuple[int, int] | None, ...]:
+    return tuple(_stamp(folder / name) for name in _FILES)
 
 
 def _stamp(file: Path) -> tuple[int, int] | None:

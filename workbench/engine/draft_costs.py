@@ -1,0 +1,98 @@
+"""A draft beside its target on one device: what both take of its memory, and what drafting can gain."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from workbench import figures
+from workbench.catalog.capacity import Capacity, Device, capacity
+from workbench.catalog.model import Model
+from workbench.engine import payoff
+from workbench.engine.draft_checks import FITS, POOR, REFUSED, Reason
+from workbench.engine.fit import fit, precision
+from workbench.engine.heads import Head
+from workbench.engine.profile import Profile
+from workbench.words import Sentence
+
+USUAL_TOKENS = 4
+ANYTIME = 1.05  # a draft that promises less is not worth its memory
+
+
+class Both:
+    """Target and draft together on one device."""
+
+    def __init__(self, target: Model, draft: Model, head: Head | None, profile: Profile, device: Device):
+        # One byte a second: the roofline is then the reciprocal of the bytes that are read for a token.
+        slow = replace(device, bandwidth_bytes_s=1.0)
+        self.head, self.device = head, device
+        self.tokens = profile.speculation.tokens if profile.speculation else USUAL_TOKENS
+        if head and head.most:
+            self.tokens = min(self.tokens, head.most)
+        self.target: Capacity = fit(target, replace(profile, speculation=None), slow)
+        width = self.target.value_bytes
+        self.draft: Capacity = capacity(draft, slow, precision(draft), self.target.context, value_bytes=width)
+        read = _read(self.draft)
+        if head and not any("lm_head" in each.name for each in draft.tensors):
+            read += (target.vocab or 0) * (target.hidden or 0) * width  # it uses the model's own
+        once = head is not None and (head.method == "medusa" or head.parallel)
+        self.cost = read / _read(self.target) / (self.tokens if once else 1) if _read(self.target) else None
+        self.speedup = None if self.cost is None else payoff.expected(self.cost, self.tokens)
+
+    def memory(self) -> Iterator[Reason]:
+        needed = self.target.weights + self.target.overhead + self.draft.weights
+        available = self.target.available
+        fixed = self.target.kv_budget if self._kv_is_fixed(needed, available) else max(0, available - needed)
+        if needed > available:
+            values = {"needed": figures.bytes_of(needed), "available": figures.bytes_of(available)}
+            yield Reason(
+                REFUSED,
+                Sentence("Too large beside the model: both need {needed} and {available} are free.", values),
+                estimated=True,
+            )
+            return
+        per_token = (self.target.kv_bytes_per_token or 0) + (self._kv_per_token or 0)
+        context = self.target.context
+        fitting = fixed // per_token if per_token else None
+        values = {
+            "weights": figures.bytes_of(self.draft.weights),
+            "tokens": figures.tokens(fitting),
+            "context": figures.tokens(context),
+        }
+        if fitting is not None and context and fitting < context:
+            told = Sentence("With it the KV cache holds {tokens} tokens; the context is {context}.", values)
+            yield Reason(REFUSED, told, Sentence("Choose a shorter context."), estimated=True)
+        else:
+            yield Reason(FITS, Sentence("It takes {weights}; the KV cache then holds {tokens} tokens.", values))
+
+    def pay(self) -> Iterator[Reason]:
+        if self.cost is None or self.speedup is None:
+            return
+        values = {
+            "share": figures.percent(self.cost), "tokens": self.tokens, "speedup": figures.ratio(self.speedup),
+            "accepted": figures.percent(payoff.HOPED),
+        }  # fmt: skip
+        if self.speedup < ANYTIME:
+            told = Sentence(
+                "Not much smaller than the model: a drafted token costs {share} of a step, and even with {accepted} "
+                "accepted, {tokens} a step give {speedup} the speed.",
+                values,
+            )
+            yield Reason(POOR, told, estimated=True)
+            return
+        told = Sentence(
+            "A drafted token costs {share} of a step: with {accepted} accepted, {tokens} a step give {speedup} the "
+            "speed.",
+            values,
+        )
+        yield Reason(FITS, told, estimated=True)
+
+    @property
+    def _kv_per_token(self) -> int | None:
+        return 0 if self.head and self.head.method == "medusa" else self.draft.kv_bytes_per_token
+
+    def _kv_is_fixed(self, needed: int, available: int) -> bool:
+        """Whether the cache has a size of its own rather than all that is left."""
+        return self.target.kv_budget < max(0, available - self.target.weights - self.target.overhead)
+
+
+def _read(found: Capacity) -> float:
+    return 1 / found.roofline_tok_s if found.roofline_tok_s else 0.0
