@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from workbench import plan as plans
 from workbench import reach, sizes
 from workbench.budget import allocate
+from workbench.catalog.headers import Tensor
 from workbench.catalog.linears import Linear
 from workbench.catalog.model import Model
 from workbench.errors import WorkbenchError
@@ -17,8 +18,10 @@ from workbench.recipe import KEEP, WHOLE_ROW, Choice, Recipe, with_rules
 from workbench.sizes import Planned
 from workbench.slices import width
 
-SERVED = (4, 8, 16)  # bits that vLLM has kernels for; 16 keeps the layer as it is
-LOW = (2, 3)  # only some engines load these
+SERVED = (4, 8, 16)  # bits that vLLM serves on every device; 16 keeps the layer as it is
+# Two bits it serves with one package's kernels on NVIDIA GPUs, and through Lathe's plugin on CPUs; three bits, as
+# compressed-tensors 0.17 packs them, nowhere (remarks.py).
+LOW = (2, 3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +153,7 @@ def _prepared(
     base = plans.make(model, recipe)
     known = {event.name: event for event in measured}
     planned = {entry.linear.name: entry for entry in base.linears}
+    stored = {tensor.name: tensor for tensor in model.tensors}
     parts, seen = [], set()
     for linears in _blocks(model).values():
         for linear in linears:
@@ -157,7 +161,9 @@ def _prepared(
                 continue
             together = reach.siblings(linears, linear.name)
             seen |= {each.name for each in together}
-            parts.append(_part(model, [planned[each.name] for each in together], known, widths, recipe.tensor_parallel))
+            parts.append(
+                _part(stored, [planned[each.name] for each in together], known, widths, recipe.tensor_parallel)
+            )
     unmeasured = tuple(linear.name for linear in model.linears if linear.name not in known)
     return base, parts, unmeasured
 
@@ -170,7 +176,11 @@ def _blocks(model: Model) -> dict[int, list[Linear]]:
 
 
 def _part(
-    model: Model, together: list[Planned], known: Mapping[str, SensitivityMeasured], widths: Sequence[int], ranks: int
+    stored: Mapping[str, Tensor],
+    together: list[Planned],
+    known: Mapping[str, SensitivityMeasured],
+    widths: Sequence[int],
+    ranks: int,
 ) -> Part:
     block, names = together[0].linear.block, tuple(entry.linear.name for entry in together)
     own = together[0].choice
@@ -184,7 +194,7 @@ def _part(
     offers = []
     for choice in _choices(own, set.intersection(*(set(measure.damage) for measure in measures)), widths):
         if _fits(linears, choice, ranks):
-            taken = sum(entry.bytes for entry in sizes.planned(model, [(linear, choice) for linear in linears]))
+            taken = sum(sizes.stored_bytes(each, choice, stored.get(f"{each.name}.weight")) for each in linears)
             offers.append(Offer(choice, taken, sum(_damage(measure, choice) for measure in measures)))
     base = Offer(own, size, sum(_damage(measure, own) for measure in measures))
     if base not in offers and (_fits(linears, own, ranks) or not offers):
