@@ -15,8 +15,9 @@ BITS = (2, 3, 4, 8)
 class Choice:
     """How one linear layer is quantized; "keep" leaves it in 16 bit and the other fields unused.
 
-    `order` (of GPTQ's columns), `damping` (of its Hessian), `clip` and `scale` (AWQ's) count where the method uses
-    them. The columns are always stored in their own order, so `order` never reaches the checkpoint.
+    `order` (of GPTQ's columns), `damping` (of its Hessian), `refine` (what GPTQ found), `clip` and `scale` (AWQ's)
+    count where the method uses them. The columns are always stored in their own order, so `order` never reaches the
+    checkpoint.
     """
 
     method: str = option("gptq", "Method", "awq", "gptq", "awq+gptq", "rtn", "keep")
@@ -27,6 +28,7 @@ class Choice:
     damping: float = option(0.01, "Damping")
     clip: bool = option(True, "Clip search", True, False)
     scale: bool = option(True, "Scale search", True, False)
+    refine: bool = option(False, "Refinement", True, False)
 
     def __post_init__(self) -> None:
         check_closed(self)

@@ -33,6 +33,7 @@ def what_if(
     order: Annotated[str, typer.Option(help="static or none.")] = "static",
     damping: Annotated[float, typer.Option(help="GPTQ's damping, a share of the mean diagonal.")] = 0.01,
     clip: Annotated[bool, typer.Option(help="Search each group's range.")] = True,
+    refine: Annotated[bool, typer.Option(help="Refine what GPTQ found.")] = False,
     recipe: RecipeName = "layered",
     as_json: Json = False,
 ) -> None:
@@ -40,7 +41,14 @@ def what_if(
     from workbench import recipe as recipes
 
     choice = Choice(
-        method=method, bits=bits, group_size=group, symmetric=symmetric, order=order, damping=damping, clip=clip
+        method=method,
+        bits=bits,
+        group_size=group,
+        symmetric=symmetric,
+        order=order,
+        damping=damping,
+        clip=clip,
+        refine=refine,
     )
     chosen = recipes.load(recipe)
     if not moments_kept.gathered(folder.resolve(), chosen):

@@ -77,7 +77,7 @@ class ModuleDone:
     `levels` are the grid's values of a typical group, ascending. Errors are relative squared errors:
     weight ‖W-Q‖²/‖W‖², output tr(ΔW H ΔWᵀ)/tr(W H Wᵀ); `plain_output_error` is that of plain rounding (RTN) at
     the same bits, group and symmetry. `sqnr_db` = -10·log10(output_error). `tokens` of the calibration reached it;
-    few only where a router sends them elsewhere.
+    few only where a router sends them elsewhere. `unrefined_error` is the output error before refinement.
     """
 
     name: str
@@ -106,6 +106,7 @@ class ModuleDone:
     damping: float | None = None
     fallback: str = ""
     tokens: int | None = None
+    unrefined_error: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

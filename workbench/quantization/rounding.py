@@ -5,19 +5,24 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from workbench.quantization import gptq
+from workbench.quantization import gptq, refine
 from workbench.quantization.grid import Grid, fit, search
+from workbench.quantization.moments import output_error
 from workbench.recipe import Choice
 
 
 @dataclass(frozen=True, slots=True)
 class Rounded:
-    """int8 [out, in] on its grid; `fallback` names the method that had to be used instead of the chosen one."""
+    """int8 [out, in] on its grid; `fallback` names the method that had to be used instead of the chosen one.
+
+    `unrefined` is the output error tr(ΔW H ΔWᵀ) before refinement, where there was one.
+    """
 
     integers: Tensor
     grid: Grid
     damping: float | None = None
     fallback: str = ""
+    unrefined: float | None = None
 
 
 def nearest(weight: Tensor, choice: Choice, stored: torch.dtype, fallback: str = "") -> Rounded:
@@ -38,4 +43,10 @@ def rounded(weight: Tensor, H: Tensor | None, choice: Choice, stored: torch.dtyp
     if "gptq" not in choice.method:
         return Rounded(grid.integers(weight), grid)
     found = gptq.round_columns(weight, H, grid, choice.damping, choice.order == "static")
-    return Rounded(found[0], grid, found[1]) if found else nearest(weight, choice, stored, fallback="rtn")
+    if not found:
+        return nearest(weight, choice, stored, fallback="rtn")
+    integers, damping = found
+    if not choice.refine:
+        return Rounded(integers, grid, damping)
+    before = output_error(weight - grid.values(integers), H)
+    return Rounded(*refine.refined(weight, H, integers, grid, stored), damping, unrefined=before)

@@ -243,7 +243,9 @@ def _work(layer: Layer, choice: Choice) -> float:
     work += 3.0 * rows * width**2
     if "awq" in choice.method:
         work += min(SEARCH_WORK, awq.STEPS * rows * width**2)
-    return work + (2.7 * width**3 + 2 * rows * width**2 if "gptq" in choice.method else 0.0)
+    if "gptq" in choice.method:
+        work += 2.7 * width**3 + (12 if choice.refine else 2) * rows * width**2
+    return work
 
 
 def _rows(total: int, wanted: float, least: int) -> Tensor | slice:

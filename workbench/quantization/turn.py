@@ -61,9 +61,10 @@ class Turn:
         """`before` counts the weight that was rounded, AWQ scales included, `after` what is read back in its place."""
         planned, weight = self._planned[key], self._linears[key].weight
         choice, scale = planned.choice, self._scales.get(key)
-        error = plain_error = None
+        error = plain_error = unrefined = None
         if H is not None and (signal := output_error(weight, H)) > 0:
             error = output_error(weight - read_back, H) / signal
+            unrefined = result.unrefined / signal if result.unrefined is not None else None
             unscaled = weight / scale if scale is not None else weight
             plain = nearest(unscaled, choice, self._stored)
             wrong = unscaled - plain.grid.values(plain.integers)
@@ -96,6 +97,7 @@ class Turn:
             damping=result.damping,
             fallback=result.fallback,
             tokens=tokens,
+            unrefined_error=unrefined,
         )
 
     def _scale_inputs(self, keys: Sequence[str], norm: nn.Module, moments: Moments, offset: float = 0.0) -> Moments:

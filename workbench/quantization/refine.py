@@ -1,0 +1,92 @@
+"""Refinement of a rounded weight: its scales are fitted to the integers, then the integers to the scales, in turn.
+
+Both steps lower tr(ΔW H ΔWᵀ). The scales of a row are one small least-squares problem; the integers go by cyclic
+coordinate descent, column by column, as in QuantEase (Behdin et al., 2023, arXiv 2309.01885).
+"""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from workbench.quantization.grid import Grid
+from workbench.quantization.moments import output_error
+
+PASSES = 2
+FLOOR = 1e-4  # of H's mean diagonal, so that inputs which never vary decide nothing
+TRUST = 1e-3  # how far a refitted scale is held back by the one before, as a share of what its group weighs
+BLOCK = 128
+BYTES = 1 << 28  # for the products of some rows with H
+
+
+def refined(
+    weight: Tensor, H: Tensor, integers: Tensor, grid: Grid, stored: torch.dtype, passes: int = PASSES
+) -> tuple[Tensor, Grid]:
+    """The best integers and grid found from these on, by the output error under H; these where nothing is better.
+
+    weight: float32 [out, in], what was rounded; integers: int8 [out, in]; H: float32 [in, in]; `stored` is the dtype
+    that scales are kept in.
+    """
+    lifted = H + torch.diag((FLOOR * torch.diagonal(H).mean()).expand(len(H)))
+    order = torch.argsort(torch.diagonal(H), descending=True)
+    best, least = (integers, grid), output_error(weight - grid.values(integers), H)
+    for _ in range(passes):
+        grid = fitted(weight, lifted, integers, grid, stored)
+        integers = descended(weight, lifted, integers, grid, order)
+        error = output_error(weight - grid.values(integers), H)
+        if not error < least:
+            break
+        best, least = (integers, grid), error
+    return best
+
+
+def fitted(weight: Tensor, H: Tensor, integers: Tensor, grid: Grid, stored: torch.dtype) -> Grid:
+    """The grid with the scales that suit these integers [out, in] best; a scale that would more than double, or
+    less than halve, stays."""
+    size = grid.group_size
+    groups = weight.shape[1] // size
+    steps = integers.to(torch.float32).unflatten(1, (groups, size)) - grid.zero[..., None]
+    strips = H.view(groups, size, -1)
+    scale = grid.scale.clone()
+    rows = max(1, BYTES // (4 * groups * weight.shape[1]))
+    for start in range(0, len(weight), rows):
+        some, before = steps[start : start + rows], grid.scale[start : start + rows]
+        # What group g of a row makes of its inputs, met by every group: [rows, groups, groups].
+        products = torch.einsum("rgi,gij->rgj", some, strips).unflatten(2, (groups, size))
+        A = torch.einsum("rghi,rhi->rgh", products, some)
+        b = ((weight[start : start + rows] @ H).unflatten(1, (groups, size)) * some).sum(-1)
+        weighs = torch.diagonal(A, dim1=1, dim2=2)
+        held = TRUST * weighs + 1e-6 * weighs.mean(1, keepdim=True) + torch.finfo(A.dtype).tiny
+        found, failed = torch.linalg.solve_ex(A + torch.diag_embed(held), b + held * before)
+        found = found.to(stored).to(torch.float32)
+        sound = (found > before / 2) & (found < before * 2) & torch.isfinite(found) & (failed == 0)[:, None]
+        scale[start : start + rows] = torch.where(sound, found, before)
+    return replace(grid, scale=scale)
+
+
+def descended(weight: Tensor, H: Tensor, integers: Tensor, grid: Grid, order: Tensor) -> Tensor:
+    """The integers after each column, in this order, took the best value that the others leave it."""
+    columns = H[order][:, order]
+    wrong = (weight - grid.values(integers))[:, order].T
+    # Half the gradient by each weight; it follows every change, within a block of columns at once.
+    slope = columns @ wrong
+    groups = torch.div(order, grid.group_size, rounding_mode="floor")
+    scales, zeros = grid.scale.T[groups].contiguous(), grid.zero.T[groups].contiguous()
+    kept = integers[:, order].T.to(torch.float32)
+    diagonal = torch.diagonal(columns).clamp(min=torch.finfo(H.dtype).tiny).tolist()
+    for start in range(0, len(kept), BLOCK):
+        end = min(start + BLOCK, len(kept))
+        near, inside = slope[start:end], columns[start:end, start:end]
+        change = torch.empty_like(near)
+        for i in range(end - start):
+            at = start + i
+            wanted = (kept[at] - zeros[at]) * scales[at] + near[i] / diagonal[at]
+            now = grid.round(wanted, scales[at], zeros[at])
+            change[i] = (kept[at] - now) * scales[at]
+            kept[at] = now
+            near.addr_(inside[:, i], change[i])
+        slope[:start].addmm_(columns[:start, start:end], change)
+        slope[end:].addmm_(columns[end:, start:end], change)
+    found = torch.empty_like(integers)
+    found[:, order] = kept.T.to(integers.dtype)
+    return found
