@@ -1,106 +1,218 @@
-"""Whether the predicted damage can be trusted: `python tests/bench/sensitivity.py [MODEL]`.
+"""Whether the predicted damage can be trusted: `python tests/bench/sensitivity.py [MODEL] [options]`.
 
-Rounds single layers and measures what each does to the model (KL on held text); the ranks of prediction and measure
-must agree. Then the mix that the prediction finds, against one width everywhere and against 8 bits in the first and
-last block, at the same stored bits and all by plain rounding. Ends with status 1 where a bar is missed.
+For each calibration seed: rounds single layers and measures what each does to the model (KL on held text); the ranks
+of prediction and measure must agree. Then the mixes of 4 and 8 bits that the prediction finds, against one width
+everywhere and against 8 bits in the outer blocks, each pair at the same stored bits, rounded plainly and by the
+recipes' own methods. Ends with status 1 where a rank, or a mean over the seeds, misses its bar.
 """
 
+import argparse
+import multiprocessing
 import random
+import statistics
 import sys
-from collections.abc import Mapping
-from dataclasses import replace
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
+from torch import Tensor, nn
 
 from workbench import allocation, plan, whatif
+from workbench import recipe as recipes
 from workbench.catalog import folder as catalog
 from workbench.catalog import starter
-from workbench.catalog.linears import Linear
+from workbench.catalog.model import Model
 from workbench.events import QualityMeasured, SensitivityMeasured
 from workbench.measure import quality
-from workbench.plan import Planned
-from workbench.quantization import sensitivity
+from workbench.plan import Plan, Planned
+from workbench.quantization import pipeline, sensitivity
 from workbench.quantization.blocks import Skeleton, device_of
+from workbench.quantization.course import by_block
 from workbench.recipe import PRESETS, Choice, Recipe, with_group_size, with_rules
 
-SINGLES, BITS, TOKENS = 28, 3, 2048
-MIX_TOKENS = 4096
+BITS, SINGLE_TOKENS = 3, 2048
 BAR = 0.6  # Spearman's coefficient
+WIDTHS = (4, 8)  # what vLLM serves on every device
+OUTER = (4.55, 5.0, 5.5, 6.0)  # bits up to which outer blocks get 8, from both ends
 
 
-def main(folder: Path) -> int:
-    torch.set_num_threads(2)
-    recipe, model = PRESETS["layered"], catalog.inspect(folder)
-    measured = [
-        event
-        for event in sensitivity.run(whatif.spec(folder, recipe), folder)
-        if isinstance(event, SensitivityMeasured)
-    ]
-    original = Skeleton(folder, device_of({}))
+@dataclass(frozen=True)
+class Alone(quality.Plain):
+    """Plain rounding in one block; the blocks that stay whole are shared with the other candidates."""
+
+    whole: dict[int, nn.Module]
+
+    def load(self, index: int) -> nn.Module:
+        if index in self.planned:
+            return super().load(index)
+        if index not in self.whole:
+            self.whole.clear()
+            self.whole[index] = self.original.load(index)
+        return self.whole[index]
+
+    def embed(self, batches: Iterable[Tensor]) -> list[Tensor]:
+        return [states.to(self.original.device) for states in self.original.embed(batches)]
+
+
+def main(options: argparse.Namespace) -> int:
+    torch.set_num_threads(options.threads)
+    original = Skeleton(options.model, device_of({}))
     original.prove()
-    agreed = _singles(original, {linear.name: linear for linear in model.linears}, measured)
-    better = _mixes(original, folder, recipe, measured)
-    return int(agreed < BAR or not better)
+    held = quality.held(options.model, options.tokens)
+    print(f"{options.model.name}, {original.device}, {held.tokens} held tokens, torch {torch.__version__}")
+    model, failed, found = catalog.inspect(options.model), False, defaultdict(list)
+    for seed in range(options.seeds):
+        base = replace(PRESETS["layered"], seed=seed, samples=options.samples)
+        events = sensitivity.run(whatif.spec(model.folder, base) | {"threads": options.threads}, model.folder)
+        measured = [event for event in events if isinstance(event, SensitivityMeasured)]
+        failed |= _singles(original, model, measured, options.singles, seed) < BAR
+        plans = dict(_pairs(model, base, measured))
+        for rounding in ("plain", *options.recipes):
+            with tempfile.TemporaryDirectory() as place:
+                kl = _rounded(original, plans, rounding, options, Path(place), held)
+            for name in plans:
+                if name in kl and f"mix for {name}" in kl:
+                    bits = [allocation.average_bits(plans[each]) for each in (name, f"mix for {name}")]
+                    found[rounding, name].append((*bits, kl[name], kl[f"mix for {name}"]))
+    for (rounding, rival), runs in found.items():
+        failed |= _tell(rounding, rival, runs)
+    return int(failed)
 
 
-def _singles(original: Skeleton, linears: Mapping[str, Linear], measured: list[SensitivityMeasured]) -> float:
-    chosen = random.Random(0).sample(measured, min(SINGLES, len(measured)))
-    candidates: dict[str, quality.Reader] = {}
+def _singles(original: Skeleton, model: Model, measured: list[SensitivityMeasured], count: int, seed: int) -> float:
+    """Spearman's coefficient of predicted damage and measured KL of single layers."""
+    linears, whole = {linear.name: linear for linear in model.linears}, dict[int, nn.Module]()
+    chosen, candidates = random.Random(seed).sample(measured, min(count, len(measured))), {}
     for event in chosen:
         choice = Choice(method="rtn", bits=BITS, group_size=event.group_size, symmetric=event.symmetric)
         planned = Planned(linears[event.name], choice, 0)
-        candidates[event.name] = quality.Plain(original, {event.block: {event.name: planned}})
-    found = _compare(original, candidates, TOKENS)
+        candidates[event.name] = Alone(original, {event.block: {event.name: planned}}, whole)
+    found = _compare(original, candidates, quality.held(original.weights.folder, SINGLE_TOKENS))
     rows = [(event.damage[f"{BITS}/{event.group_size}"], found[event.name].kl, event.name) for event in chosen]
-    for predicted, kl, name in sorted(rows, reverse=True):
+    for predicted, kl, name in sorted(rows, reverse=True)[:8]:
         print(f"{name:40} predicted {predicted:.5f}  measured {kl:.5f}")
     agreed = spearman([row[0] for row in rows], [row[1] for row in rows])
-    print(f"\nSpearman {agreed:.3f} (bar {BAR}) over {len(rows)} single layers at {BITS} bits, {TOKENS} held tokens\n")
+    print(f"seed {seed}: Spearman {agreed:.3f} (bar {BAR}) over {len(rows)} single layers at {BITS} bits", flush=True)
     return agreed
 
 
-def _mixes(original: Skeleton, folder: Path, recipe: Recipe, measured: list[SensitivityMeasured]) -> bool:
-    model = catalog.inspect(folder)
+def _pairs(model: Model, base: Recipe, measured: list[SensitivityMeasured]) -> Iterator[tuple[str, Plan]]:
+    """Rivals and, at the stored bits of each, "mix for" it."""
+    for name, rival in _rivals(model, base):
+        made = plan.make(model, rival)
+        yield name, made
+        yield f"mix for {name}", allocation.for_bits(model, base, measured, allocation.average_bits(made), WIDTHS).plan
+
+
+def _rivals(model: Model, base: Recipe) -> Iterator[tuple[str, Recipe]]:
+    yield "layered's own groups", base
+    yield "group 32 everywhere", with_group_size(base, 32)
     last = max(linear.block for linear in model.linears)
-    ends = recipe
-    for linear in model.linears:
-        if linear.block in (0, last):
-            choice = recipe.attention if linear.in_attention else recipe.mlp
-            ends = with_rules(ends, (linear.name,), replace(choice, bits=8, symmetric=True))
-    rivals = {"recipe's own": recipe, "group 32 everywhere": with_group_size(recipe, 32), "8 bits at both ends": ends}
-    plans = {name: plan.make(model, chosen) for name, chosen in rivals.items()}
-    pairs = {name: f"mix against {name}" for name in rivals}
-    for name, pair in pairs.items():
-        proposal = allocation.for_bits(model, recipe, measured, allocation.average_bits(plans[name]))
-        plans[pair] = proposal.plan
-    found = _compare(
-        original, {name: quality.Plain(original, by_block(made)) for name, made in plans.items()}, MIX_TOKENS
+    for target in OUTER:
+        fitting = base, ""
+        for count in range(1, last + 2):
+            outer = [block for at in range(last + 1) for block in (at, last - at)][:count]
+            made = _raised(model, base, [linear.name for linear in model.linears if linear.block in outer])
+            if allocation.average_bits(plan.make(model, made)) > target:
+                break
+            fitting = made, f"8 bits in {count} outer blocks"
+        if fitting[1]:
+            yield fitting[1], fitting[0]
+    yield "8 bits in attention", replace(base, attention=replace(base.attention, bits=8, symmetric=True))
+
+
+def _raised(model: Model, base: Recipe, names: list[str]) -> Recipe:
+    choices = {entry.linear.name: entry.choice for entry in plan.make(model, base).linears}
+    for name in names:
+        base = with_rules(base, (name,), replace(choices[name], bits=8, symmetric=True))
+    return base
+
+
+def _rounded(
+    original: Skeleton,
+    plans: Mapping[str, Plan],
+    rounding: str,
+    options: argparse.Namespace,
+    place: Path,
+    held: quality.Sequences,
+) -> dict[str, float]:
+    """The KL of each plan, rounded plainly or as a recipe of that name does it."""
+    if rounding == "plain":
+        candidates = {name: quality.Plain(original, by_block(made)) for name, made in plans.items()}
+        return {name: event.kl for name, event in _compare(original, candidates, held).items()}
+    specs = {
+        name: {"model": str(original.weights.folder), "output": str(place / str(number) / "model"), "held_tokens": 0,
+               "threads": options.threads, "recipe": recipes.to_dict(_by(made.recipe, PRESETS[rounding]))}
+        for number, (name, made) in enumerate(plans.items())
+    }  # fmt: skip
+    with ProcessPoolExecutor(options.processes, multiprocessing.get_context("spawn")) as pool:
+        list(pool.map(quantize, specs.values()))
+    candidates = {name: Skeleton(Path(spec["output"]), original.device) for name, spec in specs.items()}
+    return {name: event.kl for name, event in _compare(original, candidates, held).items()}
+
+
+def _by(made: Recipe, methods: Recipe) -> Recipe:
+    """The bits, groups and symmetry of `made`, rounded as `methods` does in attention and MLP."""
+    return replace(
+        made,
+        attention=_like(made.attention, methods.attention),
+        mlp=_like(made.mlp, methods.mlp),
+        rules=tuple(
+            replace(
+                rule, choice=_like(rule.choice, methods.attention if ".self_attn." in rule.pattern else methods.mlp)
+            )
+            for rule in made.rules
+        ),
     )
-    for name, made in plans.items():
-        print(f"{name:34} {allocation.average_bits(made):.3f} bits  KL {found[name].kl:.4f}  "
-              f"perplexity {found[name].perplexity:.2f} (original {found[name].original_perplexity:.2f})")  # fmt: skip
-    return all(found[pair].kl < found[name].kl for name, pair in pairs.items())
 
 
-def _compare(original: Skeleton, candidates: dict[str, quality.Reader], tokens: int) -> dict[str, QualityMeasured]:
-    held = quality.held(original.weights.folder, tokens)
+def _like(own: Choice, other: Choice) -> Choice:
+    return own if own.kept else replace(other, bits=own.bits, group_size=own.group_size, symmetric=own.symmetric)
+
+
+def quantize(spec: Mapping) -> None:
+    folder = Path(spec["output"]).parent
+    folder.mkdir()
+    for _ in pipeline.run(spec, folder):
+        pass
+
+
+def _compare(
+    original: Skeleton, candidates: Mapping[str, quality.Reader], held: quality.Sequences
+) -> dict[str, QualityMeasured]:
     events = quality.compare(original, candidates, held)
     return {event.name: event for event in events if isinstance(event, QualityMeasured)}
 
 
-def by_block(made: plan.Plan) -> dict[int, dict[str, Planned]]:
-    blocks: dict[int, dict[str, Planned]] = {}
-    for planned in made.quantized:
-        blocks.setdefault(planned.linear.block, {})[planned.linear.name] = planned
-    return blocks
+def _tell(rounding: str, rival: str, runs: list[tuple[float, float, float, float]]) -> bool:
+    """Print a pair over the seeds; whether the mix is worse."""
+    bits, mixed, theirs, ours = ([run[at] for run in runs] for at in range(4))
+    ratios = [mix / other for _, _, other, mix in runs]
+    spread = max(ratios) - min(ratios)
+    print(f"{rounding:8} {rival:26} {statistics.mean(bits):.3f} bits  KL {statistics.mean(theirs):.4f}   mix "
+          f"{statistics.mean(mixed):.3f} bits  KL {statistics.mean(ours):.4f}   ratio {statistics.mean(ratios):.3f} "
+          f"(spread {spread:.3f} over {len(runs)} seeds)", flush=True)  # fmt: skip
+    return statistics.mean(ours) > statistics.mean(theirs)
 
 
 def spearman(first: list[float], second: list[float]) -> float:
     """Pearson's coefficient of the ranks; no ties are expected."""
-    ranks = torch.tensor([first, second]).argsort(1).argsort(1).double()
+    ranks = torch.tensor([first, second], dtype=torch.float64).argsort(1).argsort(1).double()
     return torch.corrcoef(ranks)[0, 1].item()
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]) if len(sys.argv) > 1 else starter.where()))
+    given = argparse.ArgumentParser(description=__doc__)
+    given.add_argument("model", nargs="?", type=Path, default=starter.where())
+    given.add_argument("--recipes", nargs="*", default=["layered"], help="presets that also round the mixes")
+    given.add_argument("--seeds", type=int, default=3)
+    given.add_argument("--singles", type=int, default=60, help="layers that are rounded alone")
+    given.add_argument("--samples", type=int, default=64, help="calibration samples of 512 tokens")
+    given.add_argument("--tokens", type=int, default=32_768, help="held tokens that mixes are measured on")
+    given.add_argument("--threads", type=int, default=2)
+    given.add_argument("--processes", type=int, default=1, help="mixes that are quantized at the same time")
+    sys.exit(main(given.parse_args()))
