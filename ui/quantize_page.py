@@ -13,6 +13,8 @@ from ui.quantize.cells import Cells
 from ui.quantize.choosing import Choosing
 from ui.quantize.exports import Exports
 from ui.quantize.job_run import JobRun
+from ui.quantize.queue_box import QueueBox
+from ui.quantize.queue_run import QueueRun
 from ui.quantize.surface import Surface
 from ui.tasks import Tasks
 from ui.widgets.label import restyle
@@ -44,12 +46,14 @@ class QuantizePage(Page):
         super().__init__(settings, tasks, notices)
         self.job = JobRun(settings, tasks)
         self.choosing = Choosing(settings, tasks, self.job)
-        self.exports = Exports(settings, tasks)
+        self.exports, self.queue = Exports(settings, tasks), QueueRun(settings, tasks)
+        self.queue_box = QueueBox(self, self.queue)
         self._cells = Cells(None, None)
         self.set_primary("Quantize", self.start)
         self.view = Surface(self.choosing, self.exports)
         self.head.addWidget(self.view.recipes)
         self.head.addWidget(self.view.summary, 1)
+        self.head.addWidget(self.queue_box.opener)
         self.head.addWidget(self.view.history)
         self.content.addWidget(self.view, 1)
         self._tick = QTimer(self, interval=TICK_MS)
@@ -105,7 +109,7 @@ class QuantizePage(Page):
 
     def start(self) -> None:
         """Quantize by the plan."""
-        if self.draft.plan is None or self.draft.plan.blocks or self.running:
+        if self.draft.plan is None or self.draft.plan.blocks or self.running or self.queue.going:
             return
         self.choosing.start_job(self.view.setup.measure.isChecked())
         self.view.progress.follow.setChecked(True)
@@ -143,12 +147,14 @@ class QuantizePage(Page):
 
     def would_lose(self) -> Sentence | None:
         if not self.running:
+            if self.queue.going:
+                return Sentence("The queue is not finished. What is at work waits again, what is done stays.")
             return Sentence("An export is not finished.") if self.exports.progress else None
         return Sentence("The quantization of {name} is not finished.", {"name": self.draft.model.name})
 
     def statuses(self) -> list[Status]:
         if not self.running or self.run is None:
-            return self.choosing.statuses()
+            return [*self.choosing.statuses(), *self.queue.statuses()]
         words = Sentence("Quantizing {name}", {"name": self.draft.model.name})
         return [Status(words, self.run.share, self.run.left_s())]
 
@@ -185,7 +191,9 @@ class QuantizePage(Page):
         self._cells = Cells(plan, self.run)
         self.view.show_draft(shown, self.run, self.choosing.amending, self._cells.all())
         self.primary.setVisible(plan is not None)
-        self.primary.setEnabled(not running and not done and plan is not None and not plan.blocks)
+        busy = running or self.queue.going
+        self.primary.setEnabled(not busy and not done and plan is not None and not plan.blocks)
+        self.queue_box.show_draft(shown, running)
         self.view.history.setEnabled(not running)
         lesser = done or self.job.failed  # there the next step lies elsewhere
         restyle(self.primary, "kind", "plain" if lesser else "primary")
@@ -201,6 +209,8 @@ class QuantizePage(Page):
         self.job.moved.connect(self.touch)
         self.job.made.connect(self.made)
         self.exports.made.connect(self.made)
+        self.queue.made.connect(self.made)
+        self.queue.changed.connect(self._show_plan)
         view.recipes.picked.connect(choosing.take_recipe)
         view.recipes.failed.connect(self.notices.tell)
         view.conflicts.fixed.connect(choosing.take_recipe)

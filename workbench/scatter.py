@@ -43,7 +43,7 @@ def svg(points: Sequence[Point], x_label: str, y_label: str) -> str:
         parts.append(
             f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{figures.number(value)}</text>'
         )
-    for value in _decades(y_low, y_high):
+    for value in decades(y_low, y_high):
         _, y = at(Point("", xs[0], value))
         parts.append(f'<path class="grid" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>')
         parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{value:g}</text>')
@@ -81,7 +81,7 @@ def _even(low: float, high: float) -> list[float]:
     return [low + (high - low) * step / 4 for step in range(1, 4)]
 
 
-def _decades(low: float, high: float) -> list[float]:
+def decades(low: float, high: float) -> list[float]:
     """1, 2 and 5 times powers of ten, where they lie between."""
     values = [digit * 10.0**power for power in range(math.floor(low), math.ceil(high) + 1) for digit in (1, 2, 5)]
     return [value for value in values if low <= math.log10(value) <= high]

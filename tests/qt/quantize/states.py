@@ -20,8 +20,10 @@ from ui.main_window import MainWindow
 from workbench import jobs, moments_kept, recipe, whatif
 from workbench.catalog.folder import inspect
 from workbench.events import Checked, Failed, ModuleDone, WhatIf
+from workbench.overnight import Outcome
 from workbench.recipe import Choice, with_group_size
 from workbench.settings import Settings
+from workbench.words import Sentence
 
 SIZES = ((1366, 768), (1440, 900), (2560, 1440))
 SETTLED_S = 0.35
@@ -107,6 +109,29 @@ async def states(window: MainWindow, kept: Kept):
     kept.end = ()
 
 
+async def queue(window: MainWindow, picture: Path) -> None:
+    """The dialog with results, a failure, one at work and two that wait."""
+    page = window.quantize_page
+    box, line = page.queue_box, page.queue.line
+    for entry in list(line.entries):
+        line.remove(entry)
+    figures = ((114e6, 0.17, None), (126e6, 0.08, None), (112e6, 0.33, None), (96e6, 1.4, "The result failed a check."))
+    for name, figure in zip(("layered", "best", "rtn", "glm", "awq", "int8"), (*figures, None, None), strict=True):
+        entry = line.add(page.draft.model.folder, recipe.PRESETS[name], page.draft.library)
+        if figure:
+            size, kl, failure = figure
+            entry.outcome = Outcome(
+                name, entry.output, page.draft.library, int(size), kl, 30.0, 0.8, 4.3, 754.0,
+                Sentence(failure) if failure else None,
+            )  # fmt: skip
+    line.current = line.waiting[0]
+    box.show()
+    await asyncio.sleep(SETTLED_S)
+    box.grab().save(str(picture))
+    line.current = None
+    box.close()
+
+
 async def draw(kept: Kept, job: Path, folder: Path, part: str) -> None:
     for scheme, code in product(("dark", "light"), ("en", "zh_CN")):
         theme.apply(QApplication.instance(), scheme)
@@ -124,6 +149,8 @@ async def draw(kept: Kept, job: Path, folder: Path, part: str) -> None:
         async for state in states(window, kept):
             if part in state:
                 await picture(state)
+        if part in "queue":
+            await queue(window, folder / f"queue-{scheme}-{code}.png")
         if part in "done":
             window.quantize_page.reopen(job)
             await picture("done")
