@@ -1,7 +1,8 @@
 """One offer for each of many parts within a budget, with the least damage in all."""
 
-from bisect import bisect_left
 from collections.abc import Sequence
+
+import numpy as np
 
 STATES = 1500  # partial mixes that are followed at once; below that the answer is exact
 
@@ -16,37 +17,35 @@ def allocate(parts: Sequence[Sequence[tuple[int, float]]], budget: int) -> tuple
     rest = sum(least)
     if rest > budget:
         return None
-    states: list[tuple[int, float, tuple | None]] = [(0, 0.0, None)]
+    sizes, damages = np.zeros(1, np.int64), np.zeros(1)
+    steps: list[tuple[np.ndarray, np.ndarray]] = []  # of each mix that is followed: its last offer, the mix before
     for offers, smallest in zip(parts, least, strict=True):
         rest -= smallest
-        grown = [
-            (size + own, damage + harm, (index, chain))
-            for size, damage, chain in states
-            for index, (own, harm) in enumerate(offers)
-            if size + own + rest <= budget
-        ]
-        states = _unbeaten(grown)
-        if len(states) > STATES:
-            states = _thinned(states)
-    chain, chosen = states[-1][2], []
-    while chain:
-        index, chain = chain
-        chosen.append(index)
+        own = np.array([size for size, _ in offers], np.int64)[:, None]
+        harm = np.array([damage for _, damage in offers], np.float64)[:, None]
+        grown, worse = (sizes + own).ravel(), (damages + harm).ravel()
+        order = _unbeaten(grown, worse, np.flatnonzero(grown + rest <= budget))
+        if len(order) > STATES:
+            order = order[_thinned(grown[order])]
+        steps.append((order // len(sizes), order % len(sizes)))
+        sizes, damages = grown[order], worse[order]
+    at, chosen = len(sizes) - 1, []
+    for offered, before in reversed(steps):
+        chosen.append(int(offered[at]))
+        at = before[at]
     return tuple(reversed(chosen))
 
 
-def _unbeaten(states: list[tuple[int, float, tuple | None]]) -> list[tuple[int, float, tuple | None]]:
-    """By rising size and falling damage, without those that a smaller one equals or beats."""
-    kept: list[tuple[int, float, tuple | None]] = []
-    for state in sorted(states, key=lambda state: state[:2]):
-        if not kept or state[1] < kept[-1][1]:
-            kept.append(state)
-    return kept
+def _unbeaten(sizes: np.ndarray, damages: np.ndarray, among: np.ndarray) -> np.ndarray:
+    """Those of `among` that no smaller one equals or beats, by rising size and falling damage."""
+    order = among[np.lexsort((damages[among], sizes[among]))]
+    least = np.minimum.accumulate(damages[order])
+    return order[np.r_[True, damages[order][1:] < least[:-1]]]
 
 
-def _thinned(states: list[tuple[int, float, tuple | None]]) -> list[tuple[int, float, tuple | None]]:
-    """The least damage in each of STATES equal ranges of size."""
-    low, high = states[0][0], states[-1][0]
-    ends = [low + (high - low) * step / STATES for step in range(1, STATES)]
-    found = {bisect_left(ends, state[0]): state for state in states}  # the last of a range has its least damage
-    return [states[0], *(state for state in found.values() if state is not states[0])]
+def _thinned(sizes: np.ndarray) -> np.ndarray:
+    """Which of these rising sizes to follow: the first, and the last in each of STATES equal ranges of size."""
+    ends = np.linspace(sizes[0], sizes[-1], STATES + 1)[1:-1]
+    ranges = np.searchsorted(ends, sizes)  # the last of a range has its least damage
+    last = np.flatnonzero(np.append(np.diff(ranges), 1))
+    return last if last[0] == 0 else np.r_[0, last]
