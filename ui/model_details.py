@@ -20,11 +20,13 @@ from ui.widgets.button import button
 from ui.widgets.card import Card
 from ui.widgets.figure import Figure
 from ui.widgets.label import label
+from ui.widgets.stored_weights import StoredWeights
 from ui.widgets.waterfall import Part, Waterfall
 from workbench import figures
 from workbench.catalog import capacity, fit
 from workbench.catalog.capacity import Capacity, Device
 from workbench.catalog.folder import Model
+from workbench.engine.facts import EngineFacts
 from workbench.words import Sentence
 
 COLUMNS = 3
@@ -56,7 +58,7 @@ class ModelDetails(QScrollArea):
         column.addStretch(1)
         self.setWidget(self._inside)
 
-    def show_row(self, row: Row, device: Device | None) -> None:
+    def show_row(self, row: Row, device: Device | None, engine: EngineFacts | None = None) -> None:
         other = self._row is None or row.folder != self._row.folder
         self._row, self._device = row, device
         self._name.setText(row.model.name if row.model else row.folder.name)
@@ -64,6 +66,7 @@ class ModelDetails(QScrollArea):
         self._path.setToolTip(str(row.folder))
         self._show_problems(row)
         model = row.model
+        self.weights.show_weights(model.quantization if model else None, engine if model and model.can_serve else None)
         for part in (self._architecture_card, self._memory, self._precision):
             part.setVisible(model is not None)
         if model is None:
@@ -83,7 +86,7 @@ class ModelDetails(QScrollArea):
         self._name = label(role="section")
         self._path = label(role="caption", wrap=True)
         self._path.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        self._precision = Badge()
+        self._precision, self.weights = Badge(), StoredWeights()
         whole = QWidget()
         column = QVBoxLayout(whole)
         column.setContentsMargins(0, 0, 0, 0)
@@ -94,6 +97,7 @@ class ModelDetails(QScrollArea):
         line.addStretch(1)
         column.addLayout(line)
         column.addWidget(self._path)
+        column.addWidget(self.weights)
         return whole
 
     def _architecture(self) -> QWidget:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from PySide6.QtCore import Qt, Signal
@@ -21,6 +22,10 @@ from workbench.catalog import capacity, fit
 from workbench.catalog import folder as catalog
 from workbench.catalog.capacity import Device
 from workbench.catalog.folder import Model, Problem, Unreadable
+from workbench.engine import facts, formats
+from workbench.engine.facts import EngineFacts
+from workbench.engine.formats import Refusal
+from workbench.errors import WorkbenchError
 from workbench.events import Event
 from workbench.progress import Progress
 from workbench.settings import Settings
@@ -40,6 +45,7 @@ class ModelsPage(Page):
         self.rows: list[Row] | None = None
         self.device: Device | None = None
         self.devices: list[Device] = []
+        self.engine: EngineFacts | None = None
         self.progress: Progress | None = None
         self._job: Path | None = None
         self._getting: asyncio.Task | None = None
@@ -70,6 +76,7 @@ class ModelsPage(Page):
 
     def arrive(self) -> None:
         self.rescan()
+        self.tasks.start(self._ask_engine())
 
     def rescan(self) -> None:
         """Read the library again, off the loop; the choice of model stays."""
@@ -112,8 +119,9 @@ class ModelsPage(Page):
             names = [each.name for each in devices]
             kept = names.index(self.device.name) if self.device and self.device.name in names else 0
             self.device = devices[kept] if devices else None
-        first, self.rows = self.rows is None, rows
-        self.table.show_rows(rows)
+        first = self.rows is None
+        self.rows = [replace(row, refused=refusal(row, self.engine)) for row in rows]
+        self.table.show_rows(self.rows)
         if self._wanted is not None:
             self.table.pick(self._wanted)
             self._wanted = None
@@ -123,6 +131,12 @@ class ModelsPage(Page):
         self.redraw()
         if first and self.isVisible():
             (self.table if rows else self.starter_button).setFocus()
+
+    def show_engine(self, engine: EngineFacts | None) -> None:
+        """Say of quantized models whether this engine serves them."""
+        self.engine = engine
+        if self.rows is not None:
+            self.show_found(self.rows, self.devices)
 
     def would_lose(self) -> Sentence | None:
         return Sentence("The starter model is not complete yet.") if self._getting else None
@@ -155,10 +169,10 @@ class ModelsPage(Page):
         if row is None:
             self.reason.hide()
             return
-        self.details.show_row(row, self.device)
+        self.details.show_row(row, self.device, self.engine)
         blocked = []
         for action, made in (("quantize", self.quantize_button), ("serve", self.serve_button)):
-            why = reason_against(row.entry, action)
+            why = reason_against(row, action)
             made.setEnabled(why is None)
             made.setToolTip(str(why or ""))
             if why:
@@ -220,6 +234,12 @@ class ModelsPage(Page):
         folders = (*self.settings.library, *map(Path, self.settings.recent))
         self.show_found(*await asyncio.to_thread(look, folders, self.device and self.device.name))
 
+    async def _ask_engine(self) -> None:
+        try:
+            self.show_engine(await facts.ask(self.settings.interpreter))
+        except WorkbenchError:
+            self.show_engine(None)  # Serve says what is missing
+
     async def _get_starter(self) -> None:
         self._job = jobs.create("starter", {})
         try:
@@ -270,9 +290,18 @@ def look(folders: Iterable[Path], device_name: str | None) -> tuple[list[Row], l
     return sorted(rows, key=lambda row: row.model is None), devices
 
 
-def reason_against(entry: Model | Unreadable, action: str) -> Sentence | None:
+def reason_against(row: Row, action: str) -> Sentence | None:
     """Why "quantize" or "serve" cannot be done with this model; None when it can."""
+    entry = row.entry
     if isinstance(entry, Unreadable):
         return Sentence(entry.error.message, entry.error.values)
     blocking: tuple[Problem, ...] = entry.blocking(action)
-    return blocking[0].sentence if blocking else None
+    if blocking:
+        return blocking[0].sentence
+    return row.refused.sentence if row.refused and action == "serve" else None
+
+
+def refusal(row: Row, engine: EngineFacts | None) -> Refusal | None:
+    """Why this engine does not serve the model's weights; None where it does, or where there is none."""
+    stored = row.model.quantization if row.model else None
+    return formats.refusal(stored, engine) if stored and engine else None

@@ -12,6 +12,7 @@ from workbench import figures
 from workbench.catalog.capacity import Capacity
 from workbench.catalog.folder import Model, Unreadable
 from workbench.catalog.schemes import FLOAT
+from workbench.engine.formats import Refusal
 from workbench.words import Sentence, say
 
 HEADS = (
@@ -24,10 +25,14 @@ PILL = 18
 
 @dataclass(frozen=True)
 class Row:
-    """A model, or a folder that could not be read, and whether it fits by precision ("FP16", "INT8", "INT4")."""
+    """A model, or a folder that could not be read, and whether it fits by precision ("FP16", "INT8", "INT4").
+
+    `refused` is why the installed engine does not serve its weights.
+    """
 
     entry: Model | Unreadable
     fits: dict[str, Capacity] = field(default_factory=dict)
+    refused: Refusal | None = None
 
     @property
     def folder(self) -> Path:
@@ -54,7 +59,7 @@ class Row:
         if (model := self.model) is None:
             return [(say("cannot be read"), "rejected")]
         badges = []
-        if not model.can_serve:
+        if not model.can_serve or self.refused:
             badges.append((say("cannot be served"), "rejected"))
         for precision, capacity in self.fits.items():
             if capacity.fits:

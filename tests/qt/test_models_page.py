@@ -14,6 +14,7 @@ from ui.models_table import FITS, Row
 from workbench.catalog import fit
 from workbench.catalog.devices import Device
 from workbench.catalog.folder import Model, Unreadable, inspect
+from workbench.engine.facts import EngineFacts
 from workbench.errors import WorkbenchError
 from workbench.events import Advanced, Failed, Finished, Stage
 
@@ -268,3 +269,57 @@ def test_looking_lists_the_readable_first_and_is_quick(tmp_path):
     rows, devices = look([tmp_path], None)
     assert [row.model is not None for row in rows] == [True, False]
     assert set(rows[0].fits) == {"FP16", "INT8", "INT4"} and devices
+
+
+ENGINE = EngineFacts(
+    "/usr/bin/python3", "0.32.0", "2.11.0", True, frozenset(), True, None,
+    frozenset({"awq", "gptq", "auto_gptq", "compressed-tensors", "fp8"}),
+)  # fmt: skip
+AWQ = {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True, "version": "gemm"}
+
+
+@pytest.mark.parametrize(
+    "stored, described, refused",
+    [
+        (AWQ, "AWQ (gemm): 4-bit integers, group 128, with zero points", ""),
+        (
+            {"quant_method": "gptq", "bits": 4, "group_size": 128, "sym": True, "desc_act": True},
+            "GPTQ", "no longer loads weights in activation order",
+        ),
+        (
+            {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"},
+            "bitsandbytes", "does not load",
+        ),
+        (
+            {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]},
+            "FP8", "cannot compute with 8-bit floats",
+        ),
+    ],
+)  # fmt: skip
+async def test_a_checkpoint_made_elsewhere_is_described_and_refused_with_the_reason(
+    page, tmp_path, stored, described, refused
+):
+    model = inspect(write_model(tmp_path / "elsewhere", quantization_config=stored))
+    page.show_found(rows_of(model), [LARGE])
+    assert described in texts(page.details.weights) and not page.details.weights.verdict.isVisible()
+    page.show_engine(ENGINE)
+    shown = texts(page.details.weights)
+    if refused:
+        assert "✕ " in shown and refused in shown and page.details.weights.hint.isVisible()
+        assert not page.serve_button.isEnabled() and refused in page.serve_button.toolTip()
+        assert page.rows[0].badges()[0] == ("cannot be served", "rejected")
+    else:
+        assert "✓ vLLM 0.32.0 can serve it." in shown and page.serve_button.isEnabled()
+    page.show_found(rows_of(model), [LARGE])
+    assert bool(page.rows[0].refused) == bool(refused), "another scan asks nothing anew"
+
+
+async def test_a_result_that_failed_its_check_is_marked_and_not_offered(page, tmp_path, until):
+    folder = write_model(tmp_path / "x.failed", quantization_config=AWQ)
+    (folder / "lathe-failed.json").write_text(json.dumps({"message": "It stays near the original", "values": {}}))
+    page.show_found(rows_of(inspect(folder)), [LARGE])
+    page.show_engine(ENGINE)
+    await until(lambda: "This result failed a check" in texts(page.details))
+    assert not page.serve_button.isEnabled()
+    assert page.rows[0].badges()[0] == ("cannot be served", "rejected") and not page.rows[0].model.can_serve
+    assert not page.details.weights.verdict.isVisible(), "what the engine could is beside the point"
