@@ -45,19 +45,11 @@ def drafts(
     if as_json:
         terminal.print_json([described(each) for each in listed])
         return
-    terminal.table(
-        ("", say("Draft"), say("Method"), say("Speed at best"), say("Why")),
-        [
-            (
-                MARKS[each.verdict],
-                each.name,
-                NAMES.get(each.method, each.method),
-                figures.ratio(each.speedup),
-                "\n".join(_lines(each)),
-            )
-            for each in listed
-        ],
-    )
+    rows = [
+        (MARKS[each.verdict], each.name, NAMES.get(each.method, each.method), figures.ratio(each.speedup), _text(each))
+        for each in listed
+    ]
+    terminal.table(("", say("Draft"), say("Method"), say("Speed at best"), say("Why")), rows)
 
 
 def adapt(
@@ -85,11 +77,11 @@ def described(candidate: Candidate) -> dict[str, object]:
 
 def _lines(candidate: Candidate) -> list[str]:
     """The reason for the verdict first, with its next step; of one that is refused nothing else matters."""
-    lines = []
-    for reason in sorted(candidate.reasons, key=lambda each: -candidates.RANKS.index(each.verdict)):
-        if candidate.verdict != candidates.REFUSED or reason.verdict == candidates.REFUSED:
-            lines.append(" ".join(filter(None, (str(reason.sentence), str(reason.hint or "")))))
-    return lines
+    return [" ".join(str(part) for part in (reason.sentence, reason.hint) if part) for reason in candidate.ordered]
+
+
+def _text(candidate: Candidate) -> str:
+    return "\n".join(_lines(candidate))
 
 
 def _facts() -> EngineFacts | None:

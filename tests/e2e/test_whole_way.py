@@ -76,8 +76,7 @@ async def test_the_whole_way(home, picture, until, starter_model, qapp):
     serve = window.serve_page
     await until(lambda: serve.isVisible() and all(serve.forms[side].folder for side in ("original", "quantized")), 20)
     form = serve.forms["quantized"]
-    form.drafting.setCurrentIndex(form.drafting.findData("ngram"))
-    form.drafting.activated.emit(form.drafting.currentIndex())
+    form.drafting.list.choose("ngram")
     await until(serve.start_button.isEnabled, 10)
     click(serve.start_button)
     await until(lambda: window.engines.state("original") == "starting", 10, lambda: told)

@@ -101,17 +101,13 @@ async def test_the_command_follows_the_form(page, original, until, qtbot):
     form = page.forms["original"]
     form.context.setValue(4096)
     await until(lambda: "--max-model-len 4096" in page.command.text)
-    form.drafting.setCurrentIndex(1)
-    form.drafting.activated.emit(1)
-    form.tokens.setValue(6)
+    form.drafting.list.choose("ngram")
+    form.drafting.tokens.setValue(6)
     await until(lambda: '"num_speculative_tokens": 6' in page.command.text)
-    assert '"method": "ngram"' in page.command.text and form.low.isVisible() and not form.draft.isVisible()
-    form.drafting.setCurrentIndex(2)
-    form.drafting.activated.emit(2)
-    await until(lambda: "draft model is missing" in page.command.remark.text())
-    assert page.command.text == "" and form.draft.isVisible() and not form.low.isVisible()
-    form.drafting.setCurrentIndex(0)
-    form.drafting.activated.emit(0)
+    assert '"method": "ngram"' in page.command.text and form.drafting.low.isVisible()
+    form.drafting.list.choose(None)
+    await until(lambda: "--speculative-config" not in page.command.text)
+    assert not form.drafting.low.isVisible() and not form.drafting.tokens.isVisible()
     form.extra.setText("--no-such-flag 1")
     form.extra.textEdited.emit("")
     await until(lambda: "--no-such-flag" in page.command.remark.text())
@@ -120,16 +116,16 @@ async def test_the_command_follows_the_form(page, original, until, qtbot):
 async def test_a_form_gives_back_the_profile_it_was_given(page, original, quantized):
     profile = Profile(
         original,
-        "name",
-        "bfloat16",
-        2048,
-        0.5,
-        2.0,
-        8,
-        32,
-        Speculation("draft_model", 3, quantized),
-        8123,
-        ("--seed", "1 2"),
+        name="name",
+        dtype="bfloat16",
+        context=2048,
+        memory_share=0.5,
+        kv_gib=2.0,
+        max_sequences=8,
+        block_size=32,
+        speculation=Speculation("draft_model", 3, quantized),
+        port=8123,
+        extra=("--seed", "1 2"),
     )
     page.forms["original"].show_profile(profile)
     assert page.forms["original"].profile() == profile

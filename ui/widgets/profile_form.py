@@ -9,17 +9,17 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QComboBox, QGridLayout, QLabel, QLineEdit, QSpinBox, QVBoxLayout, QWidget
 
 from ui import language
+from ui.serve.drafting import Drafting
 from ui.widgets.fold import Fold
 from ui.widgets.label import label
 from ui.widgets.model_picker import ModelPicker
 from ui.widgets.optional_number import MARGINS, OptionalAmount, OptionalNumber
 from workbench import figures
-from workbench.engine.profile import DTYPES, Profile, Speculation
+from workbench.engine.profile import DTYPES, Profile
 from workbench.errors import WorkbenchError
-from workbench.words import Sentence, say
+from workbench.words import Sentence
 
 LABELS = 116
-DRAFTING = ((None, "Off"), ("ngram", "n-gram from the text so far"), ("draft_model", "A small draft model"))
 
 
 class ProfileForm(QWidget):
@@ -42,9 +42,7 @@ class ProfileForm(QWidget):
         whole.setSpacing(4)
         for fold in (self.model_fold, self.memory_fold, self.speculation_fold):
             whole.addWidget(fold)
-        language.changed.connect(self._speak)
-        self._speak()
-        self._adapt()
+        self._summarize()
 
     @property
     def folder(self) -> Path | None:
@@ -68,7 +66,7 @@ class ProfileForm(QWidget):
             kv_gib=self.kv.number,
             max_sequences=self.sequences.number,
             block_size=self.block.number,
-            speculation=self._speculation(),
+            speculation=self.drafting.choice(),
             port=self.port.number or 0,
             extra=extra,
         )
@@ -86,15 +84,9 @@ class ProfileForm(QWidget):
         self.block.show_number(profile.block_size)
         self.port.show_number(profile.port)
         self.extra.setText(shlex.join(profile.extra))
-        drafting = profile.speculation
-        self.drafting.setCurrentIndex(self.drafting.findData(drafting and drafting.method))
-        if drafting:
-            self.tokens.setValue(drafting.tokens)
-            self.draft.show_folder(drafting.draft)
-            self.low.setValue(drafting.lookup_min)
-            self.high.setValue(drafting.lookup_max)
+        self.drafting.show_choice(profile.speculation)
         self.blockSignals(False)
-        self._adapt()
+        self._summarize()
         self.changed.emit()
 
     def show_folder(self, folder: Path | None) -> None:
@@ -102,11 +94,10 @@ class ProfileForm(QWidget):
         self.model.show_folder(folder)
         self.name.clear()
         self.name.setPlaceholderText("" if folder is None else folder.name)
-        self._adapt()
+        self._summarize()
 
     def show_library(self, folders: Sequence[Path]) -> None:
         self.model.show_library(folders)
-        self.draft.show_library(folders)
 
     def show_device(self, kind: str) -> None:
         """Without a GPU there is no share of one to choose."""
@@ -152,20 +143,10 @@ class ProfileForm(QWidget):
         self._row(form, "Tokens a block", self.block)
 
     def _build_speculation(self) -> None:
-        self.speculation_fold, form = self._fold("Speculation")
-        self.drafting = QComboBox()
-        for method, _ in DRAFTING:
-            self.drafting.addItem("", method)
-        self.drafting.activated.connect(self._on_changed)
-        self.tokens = self._whole(1, 32, 4)
-        self.low, self.high = self._whole(1, 16, 2), self._whole(1, 16, 4)
-        self.draft = ModelPicker("Draft model", "none")
-        self.draft.picked.connect(self._on_changed)
-        self._row(form, "Drafting", self.drafting)
-        self._row(form, "Draft tokens a step", self.tokens)
-        self._row(form, "Shortest n-gram", self.low)
-        self._row(form, "Longest n-gram", self.high)
-        self._row(form, "Draft model", self.draft)
+        self.speculation_fold = Fold("Speculation")
+        self.drafting = Drafting()
+        self.drafting.changed.connect(self._on_changed)
+        self.speculation_fold.body.addWidget(self.drafting)
 
     def _fold(self, title: str, opened: bool = True) -> tuple[Fold, QGridLayout]:
         fold = Fold(title, opened=opened)
@@ -194,23 +175,7 @@ class ProfileForm(QWidget):
         line.textEdited.connect(self._on_changed)
         return line
 
-    def _whole(self, least: int, most: int, value: int) -> QSpinBox:
-        box = QSpinBox()
-        box.setRange(least, most)
-        box.setValue(value)
-        box.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
-        box.lineEdit().setTextMargins(*MARGINS)
-        return box
-
     # -- inside
-
-    def _speculation(self) -> Speculation | None:
-        method = self.drafting.currentData()
-        if method is None:
-            return None
-        if method == "ngram":
-            return Speculation("ngram", self.tokens.value(), None, self.low.value(), self.high.value())
-        return Speculation("draft_model", self.tokens.value(), self.draft.folder)
 
     def _on_model(self, folder: Path | None) -> None:
         self.show_folder(folder)
@@ -218,16 +183,8 @@ class ProfileForm(QWidget):
         self.changed.emit()
 
     def _on_changed(self, *_value: Any) -> None:
-        self._adapt()
-        self.changed.emit()
-
-    def _adapt(self) -> None:
-        """Show the rows that the drafting method has, and what the closed folds hold."""
-        method = self.drafting.currentData()
-        needed = {self.tokens: bool(method), self.low: method == "ngram", self.high: method == "ngram"}
-        for field, shown in (needed | {self.draft: method == "draft_model"}).items():
-            self._show_row(field, shown)
         self._summarize()
+        self.changed.emit()
 
     def _show_row(self, field: QWidget, shown: bool) -> None:
         for widget in (self._names[field], field):
@@ -239,14 +196,4 @@ class ProfileForm(QWidget):
         self.memory_fold.summarize(
             Sentence("context {context}", {"context": figures.tokens(context)}) if context else Sentence("automatic")
         )
-        method = self.drafting.currentData()
-        if method is None:
-            self.speculation_fold.summarize(Sentence("off"))
-        else:
-            self.speculation_fold.summarize(
-                Sentence("{count} {count:token|tokens} a step", {"count": self.tokens.value()})
-            )
-
-    def _speak(self) -> None:
-        for index, (_, name) in enumerate(DRAFTING):
-            self.drafting.setItemText(index, say(name))
+        self.speculation_fold.summarize(self.drafting.summary)

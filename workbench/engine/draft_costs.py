@@ -30,9 +30,7 @@ class Both:
         self.target: Capacity = fit(target, replace(profile, speculation=None), slow)
         width = self.target.value_bytes
         self.draft: Capacity = capacity(draft, slow, precision(draft), self.target.context, value_bytes=width)
-        read = _read(self.draft)
-        if head and not any("lm_head" in each.name for each in draft.tensors):
-            read += (target.vocab or 0) * (target.hidden or 0) * width  # it uses the model's own
+        read = _head_reads(target, draft) * width if head else _read(self.draft)
         once = head is not None and (head.method == "medusa" or head.parallel)
         self.cost = read / _read(self.target) / (self.tokens if once else 1) if _read(self.target) else None
         self.speedup = None if self.cost is None else payoff.expected(self.cost, self.tokens)
@@ -92,6 +90,13 @@ class Both:
     def _kv_is_fixed(self, needed: int, available: int) -> bool:
         """Whether the cache has a size of its own rather than all that is left."""
         return self.target.kv_budget < max(0, available - self.target.weights - self.target.overhead)
+
+
+def _head_reads(target: Model, head: Model) -> int:
+    """Values that a head reads for a token: all but the embedding, and the model's own head where it has none."""
+    own = sum(each.elements for each in head.tensors if "embed_tokens" not in each.name)
+    shares = not any("lm_head" in each.name for each in head.tensors)
+    return own + (target.vocab or 0) * (target.hidden or 0) * shares
 
 
 def _read(found: Capacity) -> float:

@@ -11,7 +11,7 @@ from workbench.catalog.capacity import Device
 from workbench.catalog.folder import Unreadable, inspect
 from workbench.catalog.model import Model
 from workbench.engine import draft_checks, heads
-from workbench.engine.draft_checks import ADAPT, FITS, RANKS, REFUSED, Reason
+from workbench.engine.draft_checks import ADAPT, FITS, POOR, RANKS, REFUSED, Reason
 from workbench.engine.draft_costs import Both
 from workbench.engine.facts import EngineFacts
 from workbench.engine.heads import Head
@@ -20,6 +20,7 @@ from workbench.engine.speculation import FIXED, SAMPLED, Speculation
 from workbench.errors import WorkbenchError
 from workbench.words import Sentence
 
+MARKS = {FITS: "✓", ADAPT: "≈", POOR: "–", REFUSED: "✕"}
 _ARCTIC = "arctic-inference==0.1.1"  # the version that vLLM 0.32 asks for
 
 
@@ -48,6 +49,18 @@ class Candidate:
     def telling(self) -> Reason | None:
         """The reason for the verdict, the first of its rank."""
         return next((reason for reason in self.reasons if reason.verdict == self.verdict), None)
+
+    @property
+    def ordered(self) -> tuple[Reason, ...]:
+        """The reasons with those of the verdict first; of one that cannot draft only why."""
+        told = [each for each in self.reasons if self.verdict != REFUSED or each.verdict == REFUSED]
+        return tuple(sorted(told, key=lambda each: -RANKS.index(each.verdict)))
+
+    def check(self) -> None:
+        """Raise the reason why it cannot draft; what is only estimated rules nothing out."""
+        for reason in self.reasons:
+            if reason.verdict == REFUSED and not reason.estimated:
+                raise _error(reason)
 
     @property
     def adaptable(self) -> bool:

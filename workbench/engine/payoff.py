@@ -43,8 +43,8 @@ def loss(sample: EngineSample | None, cost: float = 0.0) -> Sentence | None:
     drafted = sample.draft_tokens / sample.drafts
     values = {
         "share": figures.percent((sample.accepted_tokens or 0) / sample.draft_tokens, 1),
-        "yield": figures.number(1 + (sample.accepted_tokens or 0) / sample.drafts, 2),
-        "cost": figures.number(1 + drafted * (cost + VERIFYING), 2),
+        "yield": figures.number(1 + (sample.accepted_tokens or 0) / sample.drafts),
+        "cost": figures.number(1 + drafted * (cost + VERIFYING)),
     }
     return Sentence(
         "Speculation is not helping: {share} of the drafted tokens are accepted. A step yields {yield} tokens and "
