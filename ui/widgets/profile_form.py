@@ -6,20 +6,18 @@ from pathlib import Path
 from typing import Any
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QComboBox, QGridLayout, QLabel, QLineEdit, QSpinBox, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QLineEdit, QSpinBox, QVBoxLayout, QWidget
 
 from ui import language
 from ui.serve.drafting import Drafting
 from ui.widgets.fold import Fold
-from ui.widgets.label import label
+from ui.widgets.form_grid import FormGrid
 from ui.widgets.model_picker import ModelPicker
 from ui.widgets.optional_number import MARGINS, OptionalAmount, OptionalNumber
 from workbench import figures
 from workbench.engine.profile import DTYPES, Profile
 from workbench.errors import WorkbenchError
 from workbench.words import Sentence
-
-LABELS = 116
 
 
 class ProfileForm(QWidget):
@@ -33,7 +31,6 @@ class ProfileForm(QWidget):
 
     def __init__(self):
         super().__init__()
-        self._names: dict[QWidget, QLabel] = {}
         self._build_model()
         self._build_memory()
         self._build_speculation()
@@ -101,7 +98,7 @@ class ProfileForm(QWidget):
 
     def show_device(self, kind: str) -> None:
         """Without a GPU there is no share of one to choose."""
-        self._show_row(self.share, kind == "gpu")
+        self._memory.show_row(self.share, kind == "gpu")
 
     # -- parts
 
@@ -125,7 +122,8 @@ class ProfileForm(QWidget):
         self._row(form, "Further arguments", self.extra)
 
     def _build_memory(self) -> None:
-        self.memory_fold, form = self._fold("Memory", opened=False)
+        self.memory_fold, self._memory = self._fold("Memory", opened=False)
+        form = self._memory
         self.context = OptionalNumber(10_000_000, 1024, "the model's own")
         self.kv = OptionalAmount(4096, 0.5)
         self.share = QSpinBox()
@@ -148,25 +146,13 @@ class ProfileForm(QWidget):
         self.drafting.changed.connect(self._on_changed)
         self.speculation_fold.body.addWidget(self.drafting)
 
-    def _fold(self, title: str, opened: bool = True) -> tuple[Fold, QGridLayout]:
-        fold = Fold(title, opened=opened)
-        form = QGridLayout()
-        form.setContentsMargins(0, 0, 0, 0)
-        form.setHorizontalSpacing(12)
-        form.setVerticalSpacing(6)
-        form.setColumnMinimumWidth(0, LABELS)
-        form.setColumnStretch(1, 1)
+    def _fold(self, title: str, opened: bool = True) -> tuple[Fold, FormGrid]:
+        fold, form = Fold(title, opened=opened), FormGrid()
         fold.body.addLayout(form)
         return fold, form
 
-    def _row(self, form: QGridLayout, template: str, field: QWidget) -> None:
-        name = label(template, "muted", wrap=True)
-        row = form.rowCount()
-        form.addWidget(name, row, 0)
-        form.addWidget(field, row, 1)
-        self._names[field] = name
-        if not isinstance(field, ModelPicker):
-            language.bind(field.setAccessibleName, template)
+    def _row(self, form: FormGrid, template: str, field: QWidget) -> None:
+        form.add(template, field)
         if isinstance(field, QSpinBox | OptionalAmount):
             field.valueChanged.connect(self._on_changed)
 
@@ -185,10 +171,6 @@ class ProfileForm(QWidget):
     def _on_changed(self, *_value: Any) -> None:
         self._summarize()
         self.changed.emit()
-
-    def _show_row(self, field: QWidget, shown: bool) -> None:
-        for widget in (self._names[field], field):
-            widget.setVisible(shown)
 
     def _summarize(self) -> None:
         self.model_fold.summarize("" if self.folder is None else self.folder.name)
