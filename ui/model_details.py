@@ -188,6 +188,8 @@ class ModelDetails(QScrollArea):
 
     def _offer(self, model: Model, row: Row) -> None:
         """The precisions and contexts of this model; 16 bit and a middling context first."""
+        for old in self._precisions.buttons():  # they go later, and must not be the first of the new ones
+            self._precisions.removeButton(old)
         _empty(self._precision_row)
         for precision in row.fits:
             made = button("{precision}", kind="quiet", precision=precision)
