@@ -11,7 +11,18 @@ from typing import Annotated, Any
 
 import typer
 
-from workbench import __version__, cli_after, cli_drafts, cli_export, cli_recipes, cli_whatif, jobs, settings, terminal
+from workbench import (
+    __version__,
+    cli_after,
+    cli_drafts,
+    cli_export,
+    cli_recipes,
+    cli_serve,
+    cli_whatif,
+    jobs,
+    settings,
+    terminal,
+)
 from workbench.cli_engine import register
 from workbench.errors import WorkbenchError
 from workbench.events import Event, QualityMeasured
@@ -247,6 +258,7 @@ def demo(
 register(app)
 cli_after.register(app)
 cli_recipes.register(app)
+cli_serve.register(app)
 cli_export.register(app)
 cli_drafts.register(app)
 cli_whatif.register(app)

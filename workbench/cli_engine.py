@@ -1,4 +1,4 @@
-"""The commands that need an engine: serve, chat, compare."""
+"""The commands that talk to an engine: chat, compare."""
 
 import sys
 from dataclasses import replace
@@ -9,13 +9,12 @@ import typer
 
 from workbench import figures, settings, terminal
 from workbench.compare import SIDES, ask, compare, describe
-from workbench.engine import serve as engine
 from workbench.engine.client import Endpoint, Sampling, models
 from workbench.engine.profile import Profile
-from workbench.engine.served import log_file, served
+from workbench.engine.served import served
 from workbench.engine.speculation import Speculation, read_steps
 from workbench.errors import WorkbenchError
-from workbench.events import EngineReady, Event, ReplyDone, ReplyText
+from workbench.events import Event, ReplyDone, ReplyText
 from workbench.interrupt import run_until_done
 from workbench.runs import Reply
 from workbench.words import say
@@ -29,58 +28,8 @@ Speculate = Annotated[
     str, typer.Option(help="off, ngram, suffix, mtp for the model's own layers, or the folder of a draft or a head.")
 ]
 DraftTokens = Annotated[int, typer.Option(help="Draft tokens a step.")]
-DraftSteps = Annotated[
-    str, typer.Option("--draft-tokens-by-load", help="Such as 4:4,16:1: up to 4 sequences 4 tokens, beyond 16 none.")
-]
-DraftSampling = Annotated[str, typer.Option(help="How a draft chooses its tokens: greedy or probabilistic.")]
-MixedVocabulary = Annotated[
-    bool,
-    typer.Option("--mixed-vocabulary", help="Let a draft with other padding or added tokens draft what both have."),
-]
 Context = Annotated[int | None, typer.Option(help="Context length in tokens.")]
-KvGib = Annotated[float | None, typer.Option(help="Memory for the KV cache in GiB.")]
-Port = Annotated[int, typer.Option(help="0 takes a free one.")]
 Key = Annotated[str, typer.Option(envvar="LATHE_KEY", help="The key of a running server.")]
-Extra = Annotated[
-    list[str] | None, typer.Option("--engine-argument", help="One further argument for vLLM; repeatable.")
-]
-
-
-def serve(
-    model: Annotated[Path, typer.Argument(help="A model folder.")],
-    speculate: Speculate = "off",
-    draft_tokens: DraftTokens = 4,
-    draft_tokens_by_load: DraftSteps = "",
-    draft_sampling: DraftSampling = "greedy",
-    mixed_vocabulary: MixedVocabulary = False,
-    context: Context = None,
-    kv_gib: KvGib = None,
-    port: Port = 0,
-    extra: Extra = None,
-    show: Annotated[bool, typer.Option(help="Print the exact command and do nothing else.")] = False,
-) -> None:
-    """Serve a model with vLLM on this machine until Ctrl+C."""
-    drafting = drafting_of(speculate, draft_tokens, draft_tokens_by_load, draft_sampling, mixed_vocabulary)
-    chosen = replace(profile_of(model, "off", 0, context, kv_gib, port, tuple(extra or ())), speculation=drafting)
-    if show:
-        from workbench.engine import command, drafts, facts
-
-        known = run_until_done(facts.ask(settings.load().interpreter))
-        print(command.shown(command.build(drafts.settle(chosen, known), port or 8000, "", known)))
-        return
-
-    async def work() -> None:
-        with terminal.JobProgress() as progress:
-
-            def take(event: Event) -> None:
-                progress(event)
-                if isinstance(event, EngineReady):
-                    progress.stop()
-                    print(f"{event.url}/v1\n{say('key: {key}', key=event.key)}", flush=True)
-
-            await engine.serve(chosen, settings.load(), take, log_file(model.name))
-
-    run_until_done(work())
 
 
 def chat(
@@ -171,16 +120,13 @@ def compare_models(
         )
 
 
-def profile_of(
-    model: Path,
-    speculate: str = "off",
-    draft_tokens: int = 4,
-    context: int | None = None,
-    kv_gib: float | None = None,
-    port: int = 0,
-    extra: tuple[str, ...] = (),
-) -> Profile:
+def profile_of(model: Path, speculate: str, draft_tokens: int, context: int | None) -> Profile:
     """The profile of the command line's choices; the folder is inspected first, so that its faults are said at once."""
+    return Profile(servable(model), context=context, speculation=drafting_of(speculate, draft_tokens))
+
+
+def servable(model: Path) -> Path:
+    """The folder of a model that can be served; a sentence where it cannot."""
     from workbench.catalog import folder as models_on_disk
 
     found = models_on_disk.inspect(model)
@@ -188,8 +134,7 @@ def profile_of(
         problem = next(problem for problem in found.problems if "serve" in problem.blocks)
         hint = problem.hint.template if problem.hint else ""
         raise WorkbenchError(problem.sentence.template, hint, **problem.sentence.values)
-    drafting = drafting_of(speculate, draft_tokens)
-    return Profile(found.folder, context=context, kv_gib=kv_gib, speculation=drafting, port=port, extra=extra)
+    return found.folder
 
 
 def drafting_of(
@@ -230,6 +175,5 @@ def figures_line(done: ReplyDone) -> str:
 
 def register(app: typer.Typer) -> None:
     """Add these commands to the program."""
-    app.command()(serve)
     app.command()(chat)
     app.command("compare")(compare_models)

@@ -1,18 +1,14 @@
 """The recipes on offer: the presets, and the user's own as readable files in one folder."""
 
-import json
-import os
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from workbench import paths
+from workbench import named_files, paths
 from workbench import recipe as recipes
 from workbench.errors import WorkbenchError
 from workbench.recipe import PRESETS, Recipe
 from workbench.words import Sentence
 
-LONGEST = 60  # letters of a name
 # name → (short, with what it does)
 TITLES = {
     "layered": (Sentence("Layered"), Sentence("Layered: AWQ attention, GPTQ MLP")),
@@ -38,7 +34,7 @@ class Kept:
 def listing() -> tuple[Kept, ...]:
     """The user's own recipes by name."""
     found = []
-    for path in sorted((paths.home() / "recipes").glob("*.json"), key=lambda path: path.name.lower()):
+    for path in named_files.listed(paths.home() / "recipes"):
         try:
             found.append(Kept(path.stem, path, replace(recipes.read(path), name=path.stem)))
         except WorkbenchError as error:
@@ -59,18 +55,7 @@ def exists(name: str) -> bool:
 
 def keep(recipe: Recipe, name: str, overwrite: bool = False) -> Recipe:
     """Keep `recipe` under `name` and return it as kept. Raises WorkbenchError on a name that cannot be one."""
-    name = name.strip()
-    if (
-        not name
-        or len(name) > LONGEST
-        or name.startswith(".")
-        or not name.isprintable()
-        or set(name) & set('/\\:*?"<>|')
-    ):
-        raise WorkbenchError(
-            "A recipe cannot be called {name}.", "Use up to {most} letters, digits, spaces, - and _.",
-            name=f'"{name[:LONGEST]}"', most=LONGEST,
-        )  # fmt: skip
+    name = named_files.name_of(name)
     if name in PRESETS:
         raise WorkbenchError("{name} is the name of a preset.", "Choose another name.", name=name)
     path = recipes.kept_file(name)
@@ -100,16 +85,5 @@ def remove(name: str) -> None:
 
 
 def write(recipe: Recipe, path: Path) -> None:
-    """A readable file that any Lathe reads; written beside and renamed, so that it is whole or not there."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(json.dumps(recipes.to_dict(recipe), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        beside.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            beside.unlink()
-        raise WorkbenchError(
-            "The recipe could not be written to {path}: {reason}.", "Check the space and rights there.",
-            path=str(path), reason=error.strerror or str(error),
-        ) from error  # fmt: skip
+    """A readable file that any Lathe reads."""
+    named_files.write(recipes.to_dict(recipe), path)

@@ -36,7 +36,7 @@ def test_a_kept_recipe_is_found_by_its_name(home):
 
 @pytest.mark.parametrize("name", ["", "  ", "a/b", "..", ".hidden", "a\nb", "x" * 61, 'say "hi"'])
 def test_names_that_cannot_be_a_file(name):
-    with pytest.raises(WorkbenchError, match="cannot be called") as caught:
+    with pytest.raises(WorkbenchError, match="cannot be a name") as caught:
         recipes_kept.keep(MINE, name)
     assert caught.value.hint and recipes_kept.listing() == ()
 

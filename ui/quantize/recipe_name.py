@@ -5,7 +5,7 @@ from PySide6.QtWidgets import QDialog, QHBoxLayout, QLineEdit, QVBoxLayout, QWid
 
 from ui import language
 from ui.widgets import button, label
-from workbench import recipes_kept
+from workbench import named_files, recipes_kept
 from workbench.errors import WorkbenchError
 from workbench.recipe import PRESETS, Recipe
 
@@ -22,7 +22,7 @@ class RecipeName(QDialog):
         super().__init__(parent)
         self._recipe: Recipe | None = None
         language.bind(self.setWindowTitle, "Save the recipe")
-        self.name = QLineEdit(maxLength=recipes_kept.LONGEST)
+        self.name = QLineEdit(maxLength=named_files.LONGEST)
         language.bind(self.name.setAccessibleName, "Name of the recipe")
         self.name.textChanged.connect(self._on_name)
         self.note = label(role="caption", wrap=True)

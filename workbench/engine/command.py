@@ -1,6 +1,6 @@
 """A profile as the exact command that starts its engine. vLLM's flags appear here and nowhere else.
 
-Only the keys of its speculative config are in speculation.py.
+Only the keys of its speculative config are in speculation.py, and flags of earlier versions in old_flags.py.
 """
 
 import hashlib
@@ -15,11 +15,12 @@ from typing import Any
 
 from workbench.catalog import quantized
 from workbench.catalog.quantized import OWN_FILES, Quantized
-from workbench.engine import speculation
+from workbench.engine import lora, speculation
 from workbench.engine.facts import EngineFacts, source_root
 from workbench.engine.profile import Profile
 from workbench.engine.speculation import Speculation
 from workbench.errors import WorkbenchError
+from workbench.words import Sentence
 
 HOST = "127.0.0.1"
 KEY = "VLLM_API_KEY"
@@ -28,6 +29,25 @@ CPU_KV = "VLLM_CPU_KVCACHE_SPACE"  # whole GiB
 RPC_FOLDER = "VLLM_RPC_BASE_PATH"
 CPU_KV_GIB = 1.0  # vLLM's own default on the CPU is a share of all memory, which a desktop does not have free
 OURS = {"--model", "--served-model-name", "--host", "--port", "--uds", "--api-key", "--config", "--grpc", "--grpc-port"}
+
+# The flag that a field of a profile needs; a field at its default needs none.
+FLAGS = {
+    "context": "--max-model-len",
+    "memory_share": "--gpu-memory-utilization",
+    "kv_gib": "--kv-cache-memory-bytes",
+    "max_sequences": "--max-num-seqs",
+    "block_size": "--block-size",
+    "kv_dtype": "--kv-cache-dtype",
+    "batched_tokens": "--max-num-batched-tokens",
+    "prefix_cache": "--enable-prefix-caching",
+    "scheduling": "--scheduling-policy",
+    "running": "--compilation-config",
+    "attention": "--attention-backend",
+    "adapters": "--lora-modules",
+    "chat_template": "--chat-template",
+    "speculation": "--speculative-config",
+}
+GRAPHS = {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}  # vLLM's mode 0 compiles nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,20 +66,34 @@ def build(profile: Profile, port: int, key: str, facts: EngineFacts) -> Command:
         "--served-model-name", profile.served_name, proof_name(key), "--host", HOST, "--port", str(port),
         "--dtype", _dtype(profile, stored, facts),
     ]  # fmt: skip
-    if facts.cpu:
-        argv.append("--enforce-eager")  # compiling makes it a fifth faster and the start 15 times longer
-    for flag, value in _chosen(profile, stored, facts):
-        if flag not in facts.flags:
+    # On a CPU compiling makes it a fifth faster and the start 15 times longer.
+    if profile.running == "eager" or (facts.cpu and profile.running == "auto"):
+        argv.append("--enforce-eager")
+    for flag, *values in _chosen(profile, stored, facts):
+        if flag not in facts.flags and _positive(flag) not in facts.flags:
             raise WorkbenchError(
                 "vLLM {version} does not know {flag}.", "Leave this choice out, or choose another engine interpreter.",
                 version=facts.version, flag=flag,
             )  # fmt: skip
-        argv += [flag, value]
+        argv += [flag, *values]
     if profile.speculation and "--per-request-spec-decode-metrics" in facts.flags:
         argv += ["--per-request-spec-decode-metrics", "detailed"]
     if "--disable-access-log-for-endpoints" in facts.flags:  # they are polled
         argv += ["--disable-access-log-for-endpoints", "/health,/metrics"]
     return Command((*argv, *_extra(profile, facts)), _environment(profile, key, facts))
+
+
+def missing(facts: EngineFacts) -> dict[str, Sentence]:
+    """The fields of a profile that this engine cannot take, each with the reason."""
+    reasons = {
+        name: Sentence("vLLM {version} does not know {flag}.", {"version": facts.version, "flag": flag})
+        for name, flag in FLAGS.items()
+        if flag not in facts.flags
+    }
+    if facts.cpu:
+        reasons["memory_share"] = Sentence("This engine computes on the CPU.")
+        reasons.pop("kv_gib", None)  # an environment variable does it there
+    return reasons
 
 
 def proof_name(key: str) -> str:
@@ -89,26 +123,34 @@ def _dtype(profile: Profile, stored: Quantized | None, facts: EngineFacts) -> st
     return "bfloat16" if stored and stored.half_only else "float32"
 
 
-def _chosen(profile: Profile, stored: Quantized | None, facts: EngineFacts) -> Iterator[tuple[str, str]]:
+def _chosen(profile: Profile, stored: Quantized | None, facts: EngineFacts) -> Iterator[tuple[str, ...]]:
+    """Each flag with its values, of everything that is not left to the engine."""
     if stored and stored.source in OWN_FILES and "--quantization" not in " ".join(profile.extra):
         yield "--quantization", stored.method  # vLLM looks for such a file only when told what it will find
     kv_gib = profile.kv_gib
     if kv_gib is None and facts.cpu:
         kv_gib = CPU_KV_GIB
-    if kv_gib is not None and "--kv-cache-memory-bytes" in facts.flags:
-        yield "--kv-cache-memory-bytes", str(int(kv_gib * 2**30))
-    numbers = {
-        "--max-model-len": profile.context,
-        "--max-num-seqs": profile.max_sequences,
-        "--block-size": profile.block_size,
-    }
-    if not facts.cpu:
-        numbers["--gpu-memory-utilization"] = profile.memory_share
-    for flag, value in numbers.items():
-        if value is not None:
-            yield flag, str(value)
+    if kv_gib is not None and FLAGS["kv_gib"] in facts.flags:
+        yield FLAGS["kv_gib"], str(int(kv_gib * 2**30))
+    for name in ("context", "max_sequences", "block_size", "batched_tokens", "memory_share", "attention"):
+        if (value := getattr(profile, name)) and not (name == "memory_share" and facts.cpu):
+            yield FLAGS[name], str(value)
+    if profile.kv_dtype != "auto":
+        yield FLAGS["kv_dtype"], profile.kv_dtype
+    if profile.prefix_cache is not None:
+        yield (FLAGS["prefix_cache"] if profile.prefix_cache else FLAGS["prefix_cache"].replace("--", "--no-", 1),)
+    if profile.scheduling != "fcfs":
+        yield FLAGS["scheduling"], profile.scheduling
+    if profile.running == "graphs":
+        if facts.cpu:
+            raise WorkbenchError("CUDA graphs need a GPU.", "Choose another way of running.")
+        yield FLAGS["running"], json.dumps(GRAPHS)
+    if profile.chat_template:
+        yield FLAGS["chat_template"], str(profile.chat_template)
+    if profile.adapters:
+        yield from lora.arguments(profile.adapters, FLAGS["adapters"])
     if profile.speculation:
-        yield "--speculative-config", json.dumps(_speculation(profile.speculation, facts), ensure_ascii=False)
+        yield FLAGS["speculation"], json.dumps(_speculation(profile.speculation, facts), ensure_ascii=False)
 
 
 def _speculation(chosen: Speculation, facts: EngineFacts) -> dict[str, Any]:
@@ -128,17 +170,21 @@ def _extra(profile: Profile, facts: EngineFacts) -> Iterator[str]:
     for part in profile.extra:
         if part.startswith("--"):
             flag = re.split(r"[=.]", part, maxsplit=1)[0].replace("_", "-")
-            positive = "--" + flag.removeprefix("--no-")
             if flag in OURS:
                 raise WorkbenchError(
                     "{flag} is set by Lathe itself.", "Remove it from the further arguments.", flag=flag
                 )
-            if flag not in facts.flags and positive not in facts.flags:  # also refuses abbreviations
+            if flag not in facts.flags and _positive(flag) not in facts.flags:  # also refuses abbreviations
                 raise WorkbenchError(
                     "vLLM {version} does not know {flag}.", "Remove it from the further arguments.",
                     version=facts.version, flag=flag,
                 )  # fmt: skip
         yield part
+
+
+def _positive(flag: str) -> str:
+    """Of "--no-x" the "--x" that it switches off."""
+    return "--" + flag.removeprefix("--").removeprefix("no-")
 
 
 def _environment(profile: Profile, key: str, facts: EngineFacts) -> dict[str, str]:

@@ -9,6 +9,17 @@ from workbench.events import Failed
 from workbench.option import check_closed, label_of, option
 
 DTYPES = ("auto", "bfloat16", "float16", "float32")
+KV_DTYPES = ("auto", "float16", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2")
+RUNNING = ("auto", "eager", "graphs", "compile")
+SCHEDULING = ("fcfs", "priority")
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """A LoRA adapter, requested as a model of this name."""
+
+    name: str
+    folder: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +27,9 @@ class Profile:
     """One engine. None leaves the choice to the engine; `port` 0 takes a free one.
 
     `context` in tokens; `memory_share` of the whole GPU, 0 to 1; `kv_gib` fixes the KV cache's size in GiB;
-    `block_size` in tokens; `extra` are further arguments of the engine, each one element.
+    `block_size` in tokens; `batched_tokens` is the most that one step computes; `extra` are further arguments of the
+    engine, each one element. `running` is how the model's code runs: "graphs" replays CUDA graphs of uncompiled code,
+    "compile" compiles it first; "auto" compiles on a GPU and not on a CPU. An empty `attention` is the engine's choice.
     """
 
     model: Path
@@ -30,10 +43,18 @@ class Profile:
     speculation: Speculation | None = option(None, "Speculation")
     port: int = option(0, "Port")
     extra: tuple[str, ...] = option((), "Further arguments")
+    kv_dtype: str = option("auto", "KV cache type", *KV_DTYPES)
+    batched_tokens: int | None = option(None, "Tokens a step")
+    prefix_cache: bool | None = option(None, "Prefix cache", None, True, False)
+    scheduling: str = option("fcfs", "Scheduling", *SCHEDULING)
+    running: str = option("auto", "Running", *RUNNING)
+    attention: str = option("", "Attention backend")
+    adapters: tuple[Adapter, ...] = option((), "LoRA adapters")
+    chat_template: Path | None = option(None, "Chat template")
 
     def __post_init__(self) -> None:
         check_closed(self)
-        for name in ("context", "kv_gib", "max_sequences", "block_size"):
+        for name in ("context", "kv_gib", "max_sequences", "block_size", "batched_tokens"):
             if (value := getattr(self, name)) is not None and value <= 0:
                 raise WorkbenchError(
                     "{label} cannot be {value}.", "Choose more than 0, or leave it empty.",
@@ -45,6 +66,11 @@ class Profile:
             )
         if not 0 <= self.port <= 65535:
             raise WorkbenchError("{port} is no port.", "Choose 1024 to 65535, or 0 for a free one.", port=self.port)
+        names = [self.served_name, *(adapter.name for adapter in self.adapters)]
+        if twice := next((name for name in names if names.count(name) > 1 or not name), None):
+            raise WorkbenchError(
+                "Two models would be called {name}.", "Give each adapter a name of its own.", name=twice
+            )
 
     @property
     def served_name(self) -> str:
@@ -56,3 +82,17 @@ def shorter(profile: Profile, failed: Failed) -> Profile | None:
     """The same engine with the context that the refusal said would fit; None when it said none."""
     length = failed.values.get("max_length")
     return replace(profile, context=length) if length else None
+
+
+def absolute(profile: Profile) -> Profile:
+    """The same engine, whatever folder its command is given in."""
+    drafting = profile.speculation
+    if drafting and drafting.draft:
+        drafting = replace(drafting, draft=drafting.draft.absolute())
+    return replace(
+        profile,
+        model=profile.model.absolute(),
+        speculation=drafting,
+        adapters=tuple(replace(each, folder=each.folder.absolute()) for each in profile.adapters),
+        chat_template=profile.chat_template and profile.chat_template.absolute(),
+    )

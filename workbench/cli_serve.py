@@ -1,0 +1,228 @@
+"""`lathe serve` and `lathe profiles`: an engine by its options, by a profile kept under a name, or in another form."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from workbench import settings, terminal
+from workbench.cli_engine import Context, DraftTokens, drafting_of, servable
+from workbench.engine.lora import read_adapter
+from workbench.engine.profile import Profile
+from workbench.errors import WorkbenchError
+from workbench.events import EngineReady, Event
+from workbench.interrupt import run_until_done
+from workbench.words import say
+
+Name = Annotated[str | None, typer.Option("--name", help="The model name that requests use.")]
+Dtype = Annotated[str | None, typer.Option(help="Computing type: auto, bfloat16, float16 or float32.")]
+MemoryShare = Annotated[float | None, typer.Option(help="Share of the GPU memory, 0 to 1.")]
+MaxSequences = Annotated[int | None, typer.Option(help="Sequences at once.")]
+BlockSize = Annotated[int | None, typer.Option(help="Tokens in a block of the KV cache.")]
+KvDtype = Annotated[str | None, typer.Option("--kv-dtype", help="Of the KV cache: auto, float16, bfloat16 or fp8.")]
+BatchedTokens = Annotated[int | None, typer.Option(help="The most tokens that one step computes.")]
+PrefixCache = Annotated[bool | None, typer.Option("--prefix-cache/--no-prefix-cache", help="Reuse common beginnings.")]
+Scheduling = Annotated[str | None, typer.Option(help="fcfs or priority.")]
+Running = Annotated[str | None, typer.Option("--run", help="auto, eager, graphs or compile.")]
+Attention = Annotated[str | None, typer.Option(help="Attention backend, such as FLASH_ATTN.")]
+Lora = Annotated[list[str] | None, typer.Option(metavar="NAME=FOLDER", help="A LoRA adapter; repeatable.")]
+Template = Annotated[Path | None, typer.Option("--chat-template", help="A Jinja file in place of the model's own.")]
+Speculate = Annotated[
+    str | None,
+    typer.Option(help="off, ngram, suffix, mtp for the model's own layers, or the folder of a draft or a head."),
+]
+DraftSteps = Annotated[
+    str, typer.Option("--draft-tokens-by-load", help="Such as 4:4,16:1: up to 4 sequences 4 tokens, beyond 16 none.")
+]
+DraftSampling = Annotated[str, typer.Option(help="How a draft chooses its tokens: greedy or probabilistic.")]
+MixedVocabulary = Annotated[
+    bool,
+    typer.Option("--mixed-vocabulary", help="Let a draft with other padding or added tokens draft what both have."),
+]
+KvGib = Annotated[float | None, typer.Option(help="Memory for the KV cache in GiB.")]
+Extra = Annotated[
+    list[str] | None, typer.Option("--engine-argument", help="One further argument for vLLM; repeatable.")
+]
+Port = Annotated[int | None, typer.Option(help="0 takes a free one.")]
+FORMS = ("command", "systemd", "compose")
+
+
+def serve(
+    model: Annotated[Path | None, typer.Argument(help="A model folder; may be left out with --profile.")] = None,
+    profile: Annotated[
+        str, typer.Option("--profile", help="A name that `lathe profiles` lists, or a profile file.")
+    ] = "",
+    name: Name = None,
+    dtype: Dtype = None,
+    context: Context = None,
+    kv_gib: KvGib = None,
+    memory_share: MemoryShare = None,
+    max_sequences: MaxSequences = None,
+    block_size: BlockSize = None,
+    kv_dtype: KvDtype = None,
+    batched_tokens: BatchedTokens = None,
+    prefix_cache: PrefixCache = None,
+    scheduling: Scheduling = None,
+    running: Running = None,
+    attention: Attention = None,
+    lora: Lora = None,
+    chat_template: Template = None,
+    speculate: Speculate = None,
+    draft_tokens: DraftTokens = 4,
+    draft_tokens_by_load: DraftSteps = "",
+    draft_sampling: DraftSampling = "greedy",
+    mixed_vocabulary: MixedVocabulary = False,
+    port: Port = None,
+    extra: Extra = None,
+    keep: Annotated[
+        str, typer.Option("--keep", metavar="NAME", help="Keep these choices as a profile; start nothing.")
+    ] = "",
+    overwrite: Annotated[bool, typer.Option("--replace", help="With --keep: also where the name is taken.")] = False,
+    show: Annotated[bool, typer.Option(help="Print the exact command and do nothing else.")] = False,
+    form: Annotated[
+        str,
+        typer.Option(
+            "--export", help="Print it as a command, a unit of systemd or a compose file: " + ", ".join(FORMS)
+        ),
+    ] = "",
+) -> None:
+    """Serve a model with vLLM on this machine until Ctrl+C."""
+    options = {
+        "name": name, "dtype": dtype, "context": context, "kv_gib": kv_gib, "memory_share": memory_share,
+        "max_sequences": max_sequences, "block_size": block_size, "kv_dtype": kv_dtype,
+        "batched_tokens": batched_tokens, "prefix_cache": prefix_cache, "scheduling": scheduling, "running": running,
+        "attention": attention, "chat_template": chat_template, "port": port,
+        "adapters": tuple(map(read_adapter, lora)) if lora else None, "extra": tuple(extra) if extra else None,
+    }  # fmt: skip
+    given = {field: value for field, value in options.items() if value is not None}
+    if speculate is not None:
+        given["speculation"] = drafting_of(
+            speculate, draft_tokens, draft_tokens_by_load, draft_sampling, mixed_vocabulary
+        )
+    chosen = _chosen(model, profile, given)
+    if keep:
+        from workbench.engine import profiles_kept
+
+        path = profiles_kept.keep(chosen, keep, overwrite)
+        terminal.out.print(say("Kept as {name}: {path}", name=path.stem, path=str(path)))
+    elif show or form:
+        print(_written(chosen, form or FORMS[0]), end="")
+    else:
+        _run(chosen)
+
+
+def _chosen(model: Path | None, profile: str, given: dict[str, Any]) -> Profile:
+    """The profile of that name, or an empty one of the model, with what was given in its place."""
+    if not profile and model is None:
+        raise WorkbenchError("There is nothing to serve.", "Give a model's folder, or a profile with --profile NAME.")
+    if profile:
+        from workbench.engine import profiles_kept
+
+        start = profiles_kept.load(profile)
+        chosen = replace(start, model=model or start.model, **given)
+    else:
+        chosen = Profile(model, **given)
+    return replace(chosen, model=servable(chosen.model))
+
+
+def _written(chosen: Profile, form: str) -> str:
+    from workbench.engine import command, drafts, exports, facts
+    from workbench.engine.profile import absolute
+
+    if form not in FORMS:
+        raise WorkbenchError("{name} is no form.", "Choose one of {values}.", name=form, values=", ".join(FORMS))
+    known = run_until_done(facts.ask(settings.load().interpreter))
+    settled = drafts.settle(chosen if form == FORMS[0] else absolute(chosen), known)
+    built = command.build(settled, settled.port or 8000, "", known)
+    if form == FORMS[0]:
+        return command.shown(built) + "\n"
+    return exports.FORMS[form](settled, built, known)
+
+
+def _run(chosen: Profile) -> None:
+    from workbench.engine import serve as engine
+    from workbench.engine.served import log_file
+
+    async def work() -> None:
+        with terminal.JobProgress() as progress:
+
+            def take(event: Event) -> None:
+                progress(event)
+                if isinstance(event, EngineReady):
+                    progress.stop()
+                    print(f"{event.url}/v1\n{say('key: {key}', key=event.key)}", flush=True)
+
+            await engine.serve(chosen, settings.load(), take, log_file(chosen.model.name))
+
+    run_until_done(work())
+
+
+def profiles(
+    save: Annotated[Path | None, typer.Option("--save", metavar="FILE", help="Keep the profile in a file.")] = None,
+    pasted: Annotated[
+        str,
+        typer.Option("--from-command", metavar="TEXT", help="Keep what a vLLM command of any year means; - reads it."),
+    ] = "",
+    name: Annotated[str, typer.Option("--name", help="Keep it under this name.")] = "",
+    overwrite: Annotated[bool, typer.Option("--replace", help="Also where the name is taken.")] = False,
+    remove: Annotated[str, typer.Option("--remove", metavar="NAME", help="Forget a profile of yours.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout, for programs.")] = False,
+) -> None:
+    """List your profiles, keep one from a file or from a vLLM command, or forget one."""
+    from workbench.engine import profiles_kept
+
+    if save:
+        _keep(profiles_kept.read(save), name or save.stem, overwrite)
+    elif pasted:
+        _keep_pasted(sys.stdin.read() if pasted == "-" else pasted, name, overwrite)
+    elif remove:
+        profiles_kept.remove(remove)
+        terminal.out.print(say("{name} is removed.", name=remove))
+    else:
+        _list(as_json)
+
+
+def _keep(profile: Profile, name: str, overwrite: bool) -> None:
+    from workbench.engine import profiles_kept
+
+    path = profiles_kept.keep(profile, name, overwrite)
+    terminal.out.print(say("Kept as {name}: {path}", name=path.stem, path=str(path)))
+
+
+def _keep_pasted(text: str, name: str, overwrite: bool) -> None:
+    from workbench.engine import facts
+    from workbench.engine.old_flags import translate
+
+    known = run_until_done(facts.ask(settings.load().interpreter))
+    found = translate(text, known)
+    for _, sentence in found.notes:
+        terminal.out.print(f"· {sentence}", markup=False)
+    _keep(found.profile, name or found.profile.served_name, overwrite)
+
+
+def _list(as_json: bool) -> None:
+    from workbench.engine import profiles_kept
+
+    own = profiles_kept.listing()
+    if as_json:
+        terminal.print_json(
+            [{"profile_name": kept.name, **profiles_kept.to_dict(kept.profile)} for kept in own if kept.profile]
+        )
+        return
+    rows = [
+        (kept.name, str(kept.profile.model), kept.profile.speculation.method if kept.profile.speculation else "–")
+        for kept in own
+        if kept.profile
+    ]
+    terminal.table((say("Name"), say("Model"), say("Speculation")), rows)
+    for kept in own:
+        if kept.error:
+            terminal.print_error(kept.error)
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands to the program."""
+    app.command()(serve)
+    app.command()(profiles)

@@ -1,0 +1,49 @@
+"""What the user keeps by name: each a readable JSON file in a folder of its kind."""
+
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import WorkbenchError
+
+LONGEST = 60  # letters of a name
+
+
+def name_of(text: str) -> str:
+    """The name without space around it. Raises WorkbenchError on what cannot be a file's name on every system."""
+    name = text.strip()
+    if (
+        not name
+        or len(name) > LONGEST
+        or name.startswith(".")
+        or not name.isprintable()
+        or set(name) & set('/\\:*?"<>|')
+    ):
+        raise WorkbenchError(
+            "{name} cannot be a name here.", "Use up to {most} letters, digits, spaces, - and _.",
+            name=f'"{name[:LONGEST]}"', most=LONGEST,
+        )  # fmt: skip
+    return name
+
+
+def listed(folder: Path) -> list[Path]:
+    """The files of all names, in the order of the names."""
+    return sorted(folder.glob("*.json"), key=lambda path: path.name.lower())
+
+
+def write(values: Any, path: Path) -> None:
+    """Plain values as readable JSON; written beside and renamed, so that the file is whole or not there."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        beside.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            beside.unlink()
+        raise WorkbenchError(
+            "{path} could not be written: {reason}.", "Check the space and rights there.",
+            path=str(path), reason=error.strerror or str(error),
+        ) from error  # fmt: skip
