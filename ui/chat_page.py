@@ -139,7 +139,7 @@ class ChatPage(Page):
         sides, prompt = self.ready_sides, self.composer.text
         if not prompt or not sides or self._writing:
             return
-        chosen = self.sampling.chosen()
+        chosen = self.sampling.chosen().allowed(self._speculates(sides))
         turn = Turn(prompt, chosen.chosen(), together=len(sides) > 1 and self.sampling.together)
         asked = {side: messages(self.conversation, side, prompt) for side in sides}
         for side in sides:
@@ -166,7 +166,8 @@ class ChatPage(Page):
         column.transcript.show_entries([*column.transcript.entries[:-1], Entry(turn.prompt, turn.replies[side])])
         self._writing = turn
         asked = {side: messages(before, side, turn.prompt)}
-        self.begin(self._answer(turn, asked, Sampling(**turn.sampling)))
+        sampling = Sampling(**turn.sampling).allowed(self._speculates([side]))
+        self.begin(self._answer(turn, asked, sampling))
 
     def stop(self) -> None:
         """End the answers that are being written; what came so far stays."""
@@ -296,6 +297,11 @@ class ChatPage(Page):
             self._models[folder] = await asyncio.to_thread(inspect, folder)
             self.touch()
 
+    def _speculates(self, sides: list[str]) -> bool:
+        """Whether one of these engines drafts: both are asked alike."""
+        profiles = (self.engines.profile(side) for side in sides)
+        return any(profile and profile.speculation for profile in profiles)
+
     def _on_action(self, side: str) -> None:
         if self.engines.endpoint(side) is not None:
             self.answer_last(side)
@@ -321,6 +327,7 @@ class ChatPage(Page):
 
     def redraw(self) -> None:
         ready = self.ready_sides
+        self.sampling.show_speculation(self._speculates(ready))
         seen = [side for side in SIDES if self._has_column(side)]
         self.stack.setCurrentIndex(1 if seen else 0)
         for side, column in self.columns.items():

@@ -6,24 +6,29 @@ from ui import language
 from ui.widgets.label import label
 from ui.widgets.optional_number import MARGINS
 from workbench.engine.client import Sampling
-from workbench.words import say
+from workbench.words import Sentence, say
 
 ORDERS = ("One after the other", "Both at once")
 
 
 class ChatSettings(QWidget):
-    """Temperature, longest answer, and in which order two engines are asked: apart, so that their times are true."""
+    """Temperature, least probability, longest answer, and in which order two engines are asked.
+
+    One after the other by default, so that their times are true.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.temperature = QDoubleSpinBox(minimum=0.0, maximum=2.0, singleStep=0.1, decimals=2, value=0.0)
         self.longest = QSpinBox(minimum=1, maximum=131_072, singleStep=64, value=256)
-        for box in (self.temperature, self.longest):
+        self.least = QDoubleSpinBox(minimum=0.0, maximum=1.0, singleStep=0.01, decimals=2, value=0.0)
+        for box in (self.temperature, self.least, self.longest):
             box.lineEdit().setTextMargins(*MARGINS)
         self.order = QComboBox()
         self.order.addItems(ORDERS)
         for box, name in (
             (self.temperature, "Temperature"),
+            (self.least, "min_p"),
             (self.longest, "Longest answer, tokens"),
             (self.order, "Ask both"),
         ):
@@ -35,6 +40,10 @@ class ChatSettings(QWidget):
         line.addWidget(label("Temperature", "caption"))
         line.addWidget(self.temperature)
         line.addSpacing(8)
+        self._least_name = label("min_p", "caption")
+        line.addWidget(self._least_name)
+        line.addWidget(self.least)
+        line.addSpacing(8)
         line.addWidget(label("Longest answer, tokens", "caption"))
         line.addWidget(self.longest)
         line.addSpacing(8)
@@ -43,13 +52,29 @@ class ChatSettings(QWidget):
         line.addStretch(1)
         language.changed.connect(self._name_orders)
         self._name_orders()
+        self.show_speculation(False)
 
     @property
     def together(self) -> bool:
         return self.order.currentIndex() == 1
 
     def chosen(self) -> Sampling:
-        return Sampling(max_tokens=self.longest.value(), temperature=round(self.temperature.value(), 2))
+        least = round(self.least.value(), 2) if self.least.isEnabled() else 0.0
+        return Sampling(
+            max_tokens=self.longest.value(), temperature=round(self.temperature.value(), 2), min_p=least or None
+        )
+
+    def show_speculation(self, speculates: bool) -> None:
+        """An engine that drafts refuses requests with min_p; the number stays for when none drafts."""
+        self.least.setEnabled(not speculates)
+        if speculates:
+            language.bind(self._least_name.setText, "min_p (not with speculation)")
+            why = Sentence("vLLM refuses min_p while it speculates. Serve without drafting to use it.")
+        else:
+            language.bind(self._least_name.setText, "min_p")
+            why = Sentence("Tokens less likely than this share of the likeliest one are left out; 0 leaves out none.")
+        for setter in (self.least.setToolTip, self.least.setAccessibleDescription):
+            language.show(setter, why)
 
     def show_order(self, two: bool) -> None:
         """The order matters only with two engines."""

@@ -23,6 +23,9 @@ Target = Annotated[str, typer.Argument(help="A model folder, or the URL of a run
 Prompt = Annotated[str | None, typer.Argument(help="The prompt; without it, lines from the terminal.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, for programs.")]
 Tokens = Annotated[int, typer.Option("--max-tokens", help="The longest answer.")]
+LeastProbability = Annotated[
+    float | None, typer.Option("--min-p", help="Leave out tokens less likely than this share of the likeliest one.")
+]
 Temperature = Annotated[float, typer.Option(help="0 always takes the most likely token.")]
 Speculate = Annotated[
     str, typer.Option(help="off, ngram, suffix, mtp for the model's own layers, or the folder of a draft or a head.")
@@ -39,12 +42,15 @@ def chat(
     draft_tokens: DraftTokens = 4,
     max_tokens: Tokens = 512,
     temperature: Temperature = 0.0,
+    min_p: LeastProbability = None,
     context: Context = None,
     key: Key = "",
     as_json: Json = False,
 ) -> None:
     """Ask a model one prompt, or talk to it line by line."""
-    sampling = Sampling(max_tokens=max_tokens, temperature=temperature)
+    if min_p and speculate != "off":
+        raise WorkbenchError("vLLM refuses min_p while it speculates.", "Leave out --min-p or --speculate.")
+    sampling = Sampling(max_tokens=max_tokens, temperature=temperature, min_p=min_p)
     replies: list[tuple[str, Reply]] = []
 
     async def talk(endpoint: Endpoint) -> None:

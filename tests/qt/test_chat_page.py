@@ -14,6 +14,7 @@ from ui import language, theme
 from ui.chat_page import ChatPage
 from workbench.chat.store import Store
 from workbench.engine.client import Endpoint
+from workbench.engine.speculation import Speculation
 from workbench.events import EnginePhase, EngineReady, EngineStopped
 from workbench.runs import EngineRun
 
@@ -21,6 +22,7 @@ from workbench.runs import EngineRun
 @dataclass(frozen=True)
 class FakeProfile:
     model: Path
+    speculation: object = None
 
 
 class FakeEngines(QObject):
@@ -33,6 +35,7 @@ class FakeEngines(QObject):
         self.runs = {side: EngineRun() for side in ("original", "quantized")}
         self.alternating = False
         self.switched = []
+        self.speculation = None
 
     def run(self, side):
         return self.runs[side]
@@ -45,7 +48,7 @@ class FakeEngines(QObject):
         return Endpoint(ready.url, ready.key, ready.model) if self.state(side) == "ready" else None
 
     def profile(self, side):
-        return FakeProfile(Path("/no/such/model")) if self.runs[side].ready else None
+        return FakeProfile(Path("/no/such/model"), self.speculation) if self.runs[side].ready else None
 
     def can_switch(self, side):
         return self.alternating and self.state(side) == "stopped"
@@ -227,6 +230,36 @@ async def test_speculation_is_shown(page, engines, servers, until):
     ask(page)
     await done(page, until)
     assert "14 tokens · 2.8 accepted/step" in shown(page, "original")
+
+
+async def test_h26_what_speculation_refuses_is_not_sent(page, engines, servers, until):
+    server = servers["original"]
+    engines.serve("original", server, "smol")
+    page.sampling.least.setValue(0.05)
+    ask(page)
+    await done(page, until)
+    assert server.requests[-1]["min_p"] == 0.05
+    engines.speculation = Speculation()
+    engines.changed.emit("original")
+    await until(lambda: not page.sampling.least.isEnabled())
+    assert "refuses min_p" in page.sampling.least.toolTip() == page.sampling.least.accessibleDescription()
+    ask(page)
+    await done(page, until)
+    assert not {"min_p", "logit_bias"} & set(server.requests[-1])
+    engines.speculation = None
+    page.redraw()
+    assert page.sampling.chosen().min_p == 0.05, "the number was kept"
+
+
+async def test_h26_a_refusal_is_shown_and_the_prompt_kept(page, engines, servers, until):
+    """An engine that this window did not start may draft all the same."""
+    server = servers["original"]
+    server.status, server.body = 400, '{"error": {"message": "min_p is not yet supported with speculative decoding"}}'
+    engines.serve("original", server, "smol")
+    page.sampling.least.setValue(0.05)
+    ask(page, "What is lost?")
+    await until(lambda: "not yet supported" in shown(page, "original"))
+    await until(lambda: page.composer.text == "What is lost?")
 
 
 async def test_a_side_that_comes_later_answers_the_last_prompt(page, engines, servers, until):

@@ -5,13 +5,14 @@ import ipaddress
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 
 from workbench.engine.event_stream import EventStream
+from workbench.engine.speculation import REFUSED_FIELDS
 from workbench.errors import WorkbenchError
 from workbench.events import Event, ReplyDone, ReplyFailed, ReplyStarted, ReplyText
 from workbench.measure.timing import TokenTimes
@@ -65,6 +66,12 @@ class Sampling:
     top_k: int | None = None
     repetition_penalty: float | None = None
     seed: int | None = None
+    min_p: float | None = None
+
+    def allowed(self, speculates: bool) -> "Sampling":
+        """Without the fields that an engine refuses while it speculates: it would answer with 400."""
+        fields = [name for name in self.__slots__ if name in REFUSED_FIELDS]
+        return replace(self, **dict.fromkeys(fields)) if speculates else self
 
     def chosen(self) -> dict[str, float | int]:
         """The values that go into the request."""
