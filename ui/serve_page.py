@@ -110,6 +110,8 @@ class ServePage(Page):
         """Build the commands for this vLLM from now on."""
         self._facts = found
         self._drafts.show_engine(self._device, found)
+        for card in self.cards.values():
+            card.show_facts(found)
         self.touch()
 
     def statuses(self) -> list[Status]:

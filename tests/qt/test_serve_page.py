@@ -252,3 +252,20 @@ def test_a_long_name_in_the_model_box_loses_its_middle(page, tmp_path):
     form.model.box.setFixedWidth(170)
     assert form.model.box.seen.startswith("Smol") and form.model.box.seen.endswith("layered")
     assert "…" in form.model.box.seen and form.model.box.toolTip() == str(folder)
+
+
+async def test_a_checkpoint_made_elsewhere_is_described_and_refused_before_the_start(page, tmp_path, quantized):
+    stored = {"quant_method": "gptq", "bits": 4, "group_size": 128, "sym": True, "desc_act": True}
+    page.open(inspect(folder_of(tmp_path, "theirs", quantization_config=stored)))
+    page.redraw()
+    weights = page.cards["quantized"].weights
+    assert weights.isVisible() and weights.description.text().startswith("GPTQ: 4-bit integers")
+    assert "no longer loads weights in activation order" in weights.verdict.text()
+    language.choose("zh_CN")
+    assert "GPTQ" in weights.description.text() and "no longer" not in weights.verdict.text()
+    language.choose("en")
+    page.open(inspect(quantized))
+    assert "can serve it" in weights.verdict.text() and not weights.hint.isVisible()
+    page.open(inspect(folder_of(tmp_path, "plain")))
+    page.redraw()
+    assert not page.cards["original"].weights.isVisible()

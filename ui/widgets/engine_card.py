@@ -15,10 +15,12 @@ from ui.widgets.side_line import SideMark
 from ui.widgets.slot_tab import NAMES
 from ui.widgets.start_timeline import Segment, StartTimeline
 from ui.widgets.state_light import StateLight
+from ui.widgets.stored_weights import StoredWeights
 from ui.widgets.waterfall import Part, Waterfall
 from workbench import figures
 from workbench.catalog.capacity import Capacity
 from workbench.catalog.model import Model
+from workbench.engine.facts import EngineFacts
 from workbench.engine.fit import left_over, measured_kv, shorter_context
 from workbench.engine.profile import shorter
 from workbench.engine.start import phases
@@ -53,7 +55,9 @@ class EngineCard(Card):
         self.light = StateLight()
         self.name = label(role="muted")
         self.name.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
-        self.precision = Badge(tone=side)
+        self.precision, self.weights = Badge(tone=side), StoredWeights()
+        self._model: Model | None = None
+        self._facts: EngineFacts | None = None
         self.start_button = button("Start", self.start_asked.emit, icon="play-fill")
         self.stop_button = button("Stop", self.stop_asked.emit, icon="stop-fill")
         self.chat_button = button("Chat", self.chat_asked.emit, icon="chat-3-line")
@@ -77,6 +81,14 @@ class EngineCard(Card):
         self.name.setText(model.name)
         self.name.setToolTip(str(model.folder))
         self.precision.show_text(model.quantization.sentence if model.quantization else model.dtype, self.side)
+        self._model = model
+        self.weights.show_weights(model.quantization, self._facts)
+
+    def show_facts(self, facts: EngineFacts) -> None:
+        """Which engine would serve it."""
+        self._facts = facts
+        if self._model:
+            self.weights.show_weights(self._model.quantization, facts)
 
     def show_fit(self, fit: Capacity | None) -> None:
         """What the profile would take; None while that is not known."""
@@ -120,6 +132,7 @@ class EngineCard(Card):
         whose.addWidget(self.name, 1)
         whose.addWidget(self.precision)
         self.body.addLayout(whose)
+        self.body.addWidget(self.weights)
         self._warnings = QVBoxLayout()
         self.body.addLayout(self._warnings)
         self.body.addWidget(self.failure)
