@@ -26,6 +26,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from workbench import recipe
 from workbench.events import Checked, ModuleDone, ModuleStarted, Note, QualityMeasured, Stage
 from workbench.quantization import calibration, pipeline
+from workbench.words import Sentence
 
 SHAPES = {
     "tiny": ("qwen2", 2, {
@@ -291,6 +292,9 @@ def _run(spec: dict, folder: Path) -> tuple[dict[str, float], list[float], dict[
             if stage == "Quantizing":
                 blocks.append(now - block_since)
             stage, since, block_since = str(event.name), now, now
+            if stage.startswith("Trying") and torch.cuda.is_available():
+                # The answers take a share of what is free, whatever the card.
+                lines.append(f"GPU peak until here {torch.cuda.max_memory_allocated() / 2**30:.2f} GB")
         elif isinstance(event, ModuleStarted) and event.block != block:
             if block >= 0:
                 blocks.append(now - block_since)
@@ -301,9 +305,11 @@ def _run(spec: dict, folder: Path) -> tuple[dict[str, float], list[float], dict[
             if event.block <= 1:
                 modules[event.name.rpartition(".")[2]] = event
         elif isinstance(event, Note):
-            lines.append(event.message.format(**event.values))
+            lines.append(str(Sentence(event.message, event.values)))
         elif isinstance(event, QualityMeasured | Checked):
-            lines.append(str(event))
+            lines.append(
+                f"{event.name}: {Sentence(event.detail, event.values)}" if isinstance(event, Checked) else str(event)
+            )
     stages[stage] = stages.get(stage, 0.0) + time.monotonic() - since
     return stages, blocks, modules, lines
 

@@ -15,9 +15,11 @@ from vllm import LLM, SamplingParams
 from vllm.distributed import cleanup_dist_env_and_memory
 
 
-def answer(folder: str, prompt: list[int], dtype: str) -> dict:
+def answer(folder: str, prompt: list[int], dtype: str, **options) -> dict:
     began = time.monotonic()
-    engine = LLM(folder, dtype=dtype, enforce_eager=True, max_model_len=128, skip_tokenizer_init=True, seed=0)
+    engine = LLM(
+        folder, dtype=dtype, enforce_eager=True, max_model_len=128, skip_tokenizer_init=True, seed=0, **options
+    )
     seconds = time.monotonic() - began
     sampling = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True, prompt_logprobs=0, detokenize=False)
     (result,) = engine.generate([{"prompt_token_ids": prompt}], sampling, use_tqdm=False)
@@ -25,11 +27,18 @@ def answer(folder: str, prompt: list[int], dtype: str) -> dict:
     model = engine.llm_engine.model_executor.driver_worker.model_runner.model
     names = {name for name, _ in model.named_parameters() if "packed" in name or "zero_point" in name}
     kernels = {type(module.scheme.kernel).__name__ for module in model.modules() if hasattr(module, "scheme")}
+    experts = {type(module.quant_method).__name__ for module in model.modules() if hasattr(module, "w13_weight_packed")}
     tokens = list(result.outputs[0].token_ids)
     del engine, model
     cleanup_dist_env_and_memory()
     gc.collect()
-    return {"tokens": tokens, "given": given, "seconds": seconds, "packed": sorted(names), "kernels": sorted(kernels)}
+    return {
+        "tokens": tokens,
+        "given": given,
+        "seconds": seconds,
+        "packed": sorted(names),
+        "kernels": sorted(kernels | experts),
+    }
 
 
 def main(out: str, prompt: str, *folders: str) -> None:
