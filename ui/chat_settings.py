@@ -68,7 +68,7 @@ class ChatSettings(QWidget):
         """An engine that drafts refuses requests with min_p; the number stays for when none drafts."""
         self.least.setEnabled(not speculates)
         if speculates:
-            language.bind(self._least_name.setText, "min_p (not with speculation)")
+            language.bind(self._least_name.setText, "min_p (off: drafting)")
             why = Sentence("vLLM refuses min_p while it speculates. Serve without drafting to use it.")
         else:
             language.bind(self._least_name.setText, "min_p")

@@ -15,6 +15,7 @@ from workbench import guard, process
 from workbench.engine import command, drafts, facts, formats, plugin_words, sockets
 from workbench.engine.causes import cause, cause_line
 from workbench.engine.profile import Profile
+from workbench.engine.speculation import NAMES
 from workbench.errors import WorkbenchError
 from workbench.events import EngineLog, EnginePhase, EngineReady, EngineStopped, Event, Failed, Note
 from workbench.settings import Settings
@@ -66,7 +67,10 @@ async def _prepared(profile: Profile, settings: Settings, on_event: Callable[[Ev
     port = profile.port or sockets.free_port()
     known = await facts.ask(settings.interpreter)
     formats.check(profile, known)
-    profile = await asyncio.to_thread(drafts.settle, profile, known)
+    chosen, profile = profile, await asyncio.to_thread(drafts.settle, profile, known)
+    if chosen.speculation != profile.speculation:
+        values = {"name": profile.speculation.draft.name, "method": NAMES[profile.speculation.method]}
+        on_event(Note("{name} is made for {method} and drafts that way.", values))
     built = command.build(profile, port, key, known)
     return _Engine(built, profile.served_name, port, key, on_event, log)
 
