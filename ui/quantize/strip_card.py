@@ -103,6 +103,8 @@ class StripCard(Card):
             self._drawn, self._known = drawn, len(self._scans.found)
             self.strip.set_cells(self._made())
             self._show_scale()
+            if view == MIX:
+                self.counts.show_counts(allocation.counts(proposal.plan if proposal else self._plan))
         elif view == SENSITIVITY and len(self._scans.found) > self._known:
             new = list(self._scans.found)[self._known :]
             self._known = len(self._scans.found)
@@ -110,8 +112,6 @@ class StripCard(Card):
         if view != PLAN and not ready:
             self.scan.draw(self._locked)
         if view == MIX:
-            shown = proposal.plan if proposal else self._plan
-            self.counts.show_counts(allocation.counts(shown))
             self.target.draw(self._plan, self._mixes.can_undo(self._plan.recipe), self._locked)
         self._show_figures()
 

@@ -1,8 +1,10 @@
 """A target for the whole model, in bits or in GB, and the mix of widths that meets it."""
 
 import math
+from dataclasses import replace
 
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
+from PySide6.QtGui import QWheelEvent
 from PySide6.QtWidgets import QCheckBox, QDoubleSpinBox, QHBoxLayout, QVBoxLayout, QWidget
 
 from ui import language
@@ -43,23 +45,14 @@ class TargetBar(QWidget):
         self.bits.valueChanged.connect(lambda bits: self._want(Target(bits=round(bits, 2))))
         self.size.valueChanged.connect(lambda size: self._want(Target(size=round(size * GB))))
         self.low.clicked.connect(self._on_low)
-        self._last: Target | None = None
+        self._shown: tuple[Plan | None, Target | None] = (None, None)
         self._lay_out()
 
     def draw(self, plan: Plan, can_undo: bool, locked: bool) -> None:
         """Show the plan's figures, or the proposal's where there is one."""
         mixes, proposal = self._mixes, self._mixes.proposal
-        shown = proposal.plan if proposal else plan
         target = mixes.target
-        if target is None or target.bits is None:
-            self._put(self.bits, allocation.average_bits(shown))
-        if target is None or target.size is None:
-            digits = 3 if shown.predicted_bytes < 10 * GB else 1
-            self.size.setDecimals(digits)
-            self.size.setSingleStep(10**-digits)
-            self._put(self.size, math.ceil(shown.predicted_bytes / GB * 10**digits) / 10**digits)
-        if target is None:
-            self._last = None
+        self._put(proposal.plan if proposal else plan, target)
         for field in (self.bits, self.size, self.low):
             field.setEnabled(not locked)
         language.show(self.outcome.setText, self._told(proposal, can_undo))
@@ -89,20 +82,28 @@ class TargetBar(QWidget):
         return Sentence("Set a target: the bits go where they prevent the most damage.")
 
     def _want(self, target: Target) -> None:
-        self._last = target
-        self.wanted.emit(Target(target.bits, target.size, self.low.isChecked()))
+        self.wanted.emit(replace(target, low=self.low.isChecked()))
 
     def _on_low(self) -> None:
-        if self._last:
-            self._want(self._last)
+        if target := self._mixes.target:
+            self._want(target)
 
-    def _put(self, field: QDoubleSpinBox, value: float) -> None:
-        if not field.hasFocus() or self._mixes.target is None:
-            with QSignalBlocker(field):
-                field.setValue(value)
+    def _put(self, plan: Plan, target: Target | None) -> None:
+        """Show the plan's figures in the fields, but for the one that the target was set in."""
+        if plan is self._shown[0] and target == self._shown[1]:
+            return
+        self._shown = plan, target
+        with QSignalBlocker(self.bits), QSignalBlocker(self.size):
+            if target is None or target.bits is None:
+                self.bits.setValue(allocation.average_bits(plan))
+            if target is None or target.size is None:
+                digits = 3 if plan.predicted_bytes < 10 * GB else 1
+                self.size.setDecimals(digits)
+                self.size.setSingleStep(10**-digits)
+                self.size.setValue(math.ceil(plan.predicted_bytes / GB * 10**digits) / 10**digits)
 
     def _spin(self, title: str, least: float, most: float, width: int) -> QDoubleSpinBox:
-        spin = QDoubleSpinBox()
+        spin = _Amount()
         spin.setRange(least, most)
         spin.setFixedWidth(width)
         spin.setKeyboardTracking(False)
@@ -131,6 +132,13 @@ class TargetBar(QWidget):
         column.addLayout(fields)
         column.addWidget(self.outcome)
         column.addLayout(ends)
+
+
+class _Amount(QDoubleSpinBox):
+    """Wheels pass by unless it has the focus: every value starts a search."""
+
+    def wheelEvent(self, event: QWheelEvent) -> None:
+        super().wheelEvent(event) if self.hasFocus() else event.ignore()
 
 
 def told(proposal: Proposal) -> Sentence:

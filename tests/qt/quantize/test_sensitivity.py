@@ -164,6 +164,23 @@ async def test_the_strip_reads_the_damage_or_the_error_at_each_width(scanned, qt
     assert "dB" in words and "位" in words and "好" in left.legend._left.text()
 
 
+async def test_layers_that_lose_nothing_or_everything_do_not_break_the_scale(page, model, scan, until):
+    """H45: a layer of zeros, one that was never reached, and one whose damage is beyond all others."""
+    found = {linear.name: measured_of(linear) for linear in model.linears}
+    none, all_ = found[GATE], found[WORST]
+    found[GATE] = replace(none, damage=dict.fromkeys(none.damage, 0.0), output_errors={})
+    found[WORST] = replace(all_, damage=dict.fromkeys(all_.damage, 1e9))
+    keep(model, list(found.values())[:-1])
+    page.open(model)
+    page.view.left.show_view(SENSITIVITY)
+    await until(lambda: page.choosing.scans.complete)
+    page.redraw()
+    assert (cell(page, GATE).state, cell(page, GATE).label) == ("planned", "0")
+    assert "4 bit: – dB, 0 mnat" in str(cell(page, GATE).words).replace("0.0 mnat", "0 mnat")
+    assert "not measured" in str(cell(page, model.linears[-1].name).words)
+    assert page.view.strip.scale.low_db == -90.0 and not page.grab().isNull()
+
+
 async def test_pointer_and_keys_tell_a_layers_figures(scanned, qtbot, monkeypatch):
     page, strip = scanned, scanned.view.strip
     told = []
