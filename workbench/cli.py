@@ -16,6 +16,7 @@ from workbench import (
     cli_after,
     cli_drafts,
     cli_export,
+    cli_profiles,
     cli_recipes,
     cli_serve,
     cli_whatif,
@@ -259,6 +260,7 @@ register(app)
 cli_after.register(app)
 cli_recipes.register(app)
 cli_serve.register(app)
+cli_profiles.register(app)
 cli_export.register(app)
 cli_drafts.register(app)
 cli_whatif.register(app)

@@ -45,6 +45,7 @@ def chat(
     min_p: LeastProbability = None,
     context: Context = None,
     key: Key = "",
+    model: Annotated[str, typer.Option(help="Of a running server's models, an adapter too; else its first.")] = "",
     as_json: Json = False,
 ) -> None:
     """Ask a model one prompt, or talk to it line by line."""
@@ -64,10 +65,7 @@ def chat(
 
     async def work() -> None:
         if "://" in target:
-            known = await models(Endpoint(target, key))
-            if not known:
-                raise WorkbenchError("The server at {url} has no model.", "Start one there first.", url=target)
-            await talk(Endpoint(target, key, known[0]))
+            await talk(Endpoint(target, key, model or await first_model(target, key)))
             return
         chosen = profile_of(Path(target), speculate, draft_tokens, context)
         with terminal.JobProgress() as progress:
@@ -124,6 +122,14 @@ def compare_models(
         terminal.out.print(
             say("The same for {words} {words:word|words}.", words=difference.words) if difference else same
         )
+
+
+async def first_model(url: str, key: str) -> str:
+    """The name of the model that a running server lists first."""
+    known = await models(Endpoint(url, key))
+    if not known:
+        raise WorkbenchError("The server at {url} has no model.", "Start one there first.", url=url)
+    return known[0]
 
 
 def profile_of(model: Path, speculate: str, draft_tokens: int, context: int | None) -> Profile:

@@ -1,6 +1,5 @@
-"""`lathe serve` and `lathe profiles`: an engine by its options, by a profile kept under a name, or in another form."""
+"""`lathe serve`: an engine by its options or by a kept profile, started, kept, or written in another form."""
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,7 +26,7 @@ PrefixCache = Annotated[bool | None, typer.Option("--prefix-cache/--no-prefix-ca
 Scheduling = Annotated[str | None, typer.Option(help="fcfs or priority.")]
 Running = Annotated[str | None, typer.Option("--run", help="auto, eager, graphs or compile.")]
 Attention = Annotated[str | None, typer.Option(help="Attention backend, such as FLASH_ATTN.")]
-Lora = Annotated[list[str] | None, typer.Option(metavar="NAME=FOLDER", help="A LoRA adapter; repeatable.")]
+Lora = Annotated[list[str] | None, typer.Option("--lora", metavar="NAME=FOLDER", help="A LoRA adapter; repeatable.")]
 Template = Annotated[Path | None, typer.Option("--chat-template", help="A Jinja file in place of the model's own.")]
 Speculate = Annotated[
     str | None,
@@ -159,70 +158,6 @@ def _run(chosen: Profile) -> None:
     run_until_done(work())
 
 
-def profiles(
-    save: Annotated[Path | None, typer.Option("--save", metavar="FILE", help="Keep the profile in a file.")] = None,
-    pasted: Annotated[
-        str,
-        typer.Option("--from-command", metavar="TEXT", help="Keep what a vLLM command of any year means; - reads it."),
-    ] = "",
-    name: Annotated[str, typer.Option("--name", help="Keep it under this name.")] = "",
-    overwrite: Annotated[bool, typer.Option("--replace", help="Also where the name is taken.")] = False,
-    remove: Annotated[str, typer.Option("--remove", metavar="NAME", help="Forget a profile of yours.")] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout, for programs.")] = False,
-) -> None:
-    """List your profiles, keep one from a file or from a vLLM command, or forget one."""
-    from workbench.engine import profiles_kept
-
-    if save:
-        _keep(profiles_kept.read(save), name or save.stem, overwrite)
-    elif pasted:
-        _keep_pasted(sys.stdin.read() if pasted == "-" else pasted, name, overwrite)
-    elif remove:
-        profiles_kept.remove(remove)
-        terminal.out.print(say("{name} is removed.", name=remove))
-    else:
-        _list(as_json)
-
-
-def _keep(profile: Profile, name: str, overwrite: bool) -> None:
-    from workbench.engine import profiles_kept
-
-    path = profiles_kept.keep(profile, name, overwrite)
-    terminal.out.print(say("Kept as {name}: {path}", name=path.stem, path=str(path)))
-
-
-def _keep_pasted(text: str, name: str, overwrite: bool) -> None:
-    from workbench.engine import facts
-    from workbench.engine.old_flags import translate
-
-    known = run_until_done(facts.ask(settings.load().interpreter))
-    found = translate(text, known)
-    for _, sentence in found.notes:
-        terminal.out.print(f"· {sentence}", markup=False)
-    _keep(found.profile, name or found.profile.served_name, overwrite)
-
-
-def _list(as_json: bool) -> None:
-    from workbench.engine import profiles_kept
-
-    own = profiles_kept.listing()
-    if as_json:
-        terminal.print_json(
-            [{"profile_name": kept.name, **profiles_kept.to_dict(kept.profile)} for kept in own if kept.profile]
-        )
-        return
-    rows = [
-        (kept.name, str(kept.profile.model), kept.profile.speculation.method if kept.profile.speculation else "–")
-        for kept in own
-        if kept.profile
-    ]
-    terminal.table((say("Name"), say("Model"), say("Speculation")), rows)
-    for kept in own:
-        if kept.error:
-            terminal.print_error(kept.error)
-
-
 def register(app: typer.Typer) -> None:
-    """Add these commands to the program."""
+    """Add this command to the program."""
     app.command()(serve)
-    app.command()(profiles)

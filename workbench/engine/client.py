@@ -86,7 +86,7 @@ async def models(endpoint: Endpoint) -> list[str]:
             answer.raise_for_status()
             return [model["id"] for model in answer.json()["data"]]
     except httpx.HTTPStatusError as error:
-        failed = _refused(error.response.status_code, error.response.text)
+        failed = refused(error.response.status_code, error.response.text)
         raise WorkbenchError(failed.message, failed.hint, **failed.values) from error
     except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
         raise WorkbenchError(
@@ -119,7 +119,7 @@ async def chat(
     try:
         async with client as http, http.stream("POST", "/v1/chat/completions", json=body) as answer:
             if answer.status_code != 200:
-                last = _refused(answer.status_code, (await answer.aread()).decode(errors="replace"))
+                last = refused(answer.status_code, (await answer.aread()).decode(errors="replace"))
             else:
                 last = await stream.read(answer)
     except asyncio.CancelledError:
@@ -233,7 +233,7 @@ def _broken(reason: str) -> ReplyFailed:
     )
 
 
-def _refused(status: int, text: str) -> ReplyFailed:
+def refused(status: int, text: str) -> ReplyFailed:
     """What a status other than 200 means, in the server's own words where it has some."""
     try:
         answer = json.loads(text)

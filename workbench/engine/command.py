@@ -205,6 +205,8 @@ def _environment(profile: Profile, key: str, facts: EngineFacts) -> dict[str, st
             env |= _preloaded(facts.openmp)
         if re.search(r"\s", facts.python):
             env["TORCHDYNAMO_DISABLE"] = "1"  # torch's compiler cannot name its own headers below such a folder
+    if profile.adapters:
+        env["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "1"  # behind the key, like all of /v1
     if not facts.plugin:
         env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(source_root()), os.environ.get("PYTHONPATH"))))
     return env
