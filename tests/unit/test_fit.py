@@ -10,6 +10,7 @@ from workbench.catalog.capacity import Device
 from workbench.catalog.folder import inspect
 from workbench.engine.fit import fit, left_over, measured_kv, need, shorter_context
 from workbench.engine.profile import Profile
+from workbench.engine.speculation import Speculation
 
 CONFIG = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidden_layers": 30, "hidden_size": 576,
@@ -69,3 +70,14 @@ def test_on_a_gpu_the_share_bounds_it_and_the_cache_takes_the_rest(model, gpu):
 def test_no_room_for_the_weights_proposes_no_context(model, cpu):
     found = fit(model, Profile(model.folder), replace(cpu, free_bytes=1_000_000_000))
     assert not found.fits and shorter_context(found) in (None, found.longest)
+
+
+def test_a_draft_takes_its_weights_and_its_part_of_every_token(write_tiny, cpu):
+    """Two layers of 2 × 2 heads × 32 × 4 bytes: 1,024 bytes a token in each. vLLM counts both (ran)."""
+    model, draft = inspect(write_tiny("target")), write_tiny("draft")
+    alone = fit(model, Profile(model.folder, kv_gib=1.0), cpu)
+    both = fit(model, Profile(model.folder, kv_gib=1.0, speculation=Speculation("draft_model", 4, draft)), cpu)
+    assert (alone.tokens_that_fit, both.tokens_that_fit) == (2**30 // 1024, 2**30 // 2048)
+    assert alone.available - both.available == alone.weights
+    heads = fit(model, Profile(model.folder, kv_gib=1.0, speculation=Speculation("medusa", 4, draft)), cpu)
+    assert heads.tokens_that_fit == alone.tokens_that_fit

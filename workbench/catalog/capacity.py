@@ -85,12 +85,14 @@ def capacity(
     kv_budget: int | None = None,
     value_bytes: int | None = None,
     memory_share: float = MEMORY_SHARE,
+    beside: int = 0,
 ) -> Capacity:
     """The capacity of `device` for `model` served as "FP16", "INT8" or "INT4" with `context` tokens.
 
     `weights` is the size of a checkpoint where it is known, such as a plan's prediction. `kv_budget` fixes the cache
     in bytes; else it takes what is left. `value_bytes` is the width of the computing type: 4 on a CPU, where vLLM is
-    run in float32 unless the format of the weights forbids it, otherwise 2.
+    run in float32 unless the format of the weights forbids it, otherwise 2. `beside` are the bytes that a draft leaves
+    in the same cache for each token.
     """
     on_cpu = device.kind == "cpu"
     halved = model.quantization is not None and model.quantization.half_only
@@ -105,6 +107,7 @@ def capacity(
     left = available - memory - overhead
     budget = max(0, left) if kv_budget is None else kv_budget
     per_token = kv_bytes_per_token(model, value_bytes)
+    per_token = None if per_token is None else per_token + beside
     tokens = budget // per_token if per_token else None
     kv_bytes = per_token * context if per_token and context else None
     bandwidth = device.bandwidth_bytes_s

@@ -11,6 +11,7 @@ from workbench.engine.draft_checks import FITS, POOR, REFUSED, Reason
 from workbench.engine.fit import fit, precision
 from workbench.engine.heads import Head
 from workbench.engine.profile import Profile
+from workbench.engine.speculation import Speculation
 from workbench.words import Sentence
 
 USUAL_TOKENS = 4
@@ -23,11 +24,13 @@ class Both:
     def __init__(self, target: Model, draft: Model, head: Head | None, profile: Profile, device: Device):
         # One byte a second: the roofline is then the reciprocal of the bytes that are read for a token.
         slow = replace(device, bandwidth_bytes_s=1.0)
-        self.head, self.device = head, device
         self.tokens = profile.speculation.tokens if profile.speculation else USUAL_TOKENS
         if head and head.most:
             self.tokens = min(self.tokens, head.most)
         self.target: Capacity = fit(target, replace(profile, speculation=None), slow)
+        method = head.method if head else "draft_model"
+        drafting = Speculation(method, self.tokens, draft.folder)
+        self.together: Capacity = fit(target, replace(profile, speculation=drafting), device)
         width = self.target.value_bytes
         self.draft: Capacity = capacity(draft, slow, precision(draft), self.target.context, value_bytes=width)
         read = _head_reads(target, draft) * width if head else _read(self.draft)
@@ -37,25 +40,18 @@ class Both:
 
     def memory(self) -> Iterator[Reason]:
         needed = self.target.weights + self.target.overhead + self.draft.weights
-        available = self.target.available
-        fixed = self.target.kv_budget if self._kv_is_fixed(needed, available) else max(0, available - needed)
-        if needed > available:
-            values = {"needed": figures.bytes_of(needed), "available": figures.bytes_of(available)}
-            yield Reason(
-                REFUSED,
-                Sentence("Too large beside the model: both need {needed} and {available} are free.", values),
-                estimated=True,
-            )
+        if needed > self.target.available:
+            values = {"needed": figures.bytes_of(needed), "available": figures.bytes_of(self.target.available)}
+            told = Sentence("Too large beside the model: both need {needed} and {available} are free.", values)
+            yield Reason(REFUSED, told, estimated=True)
             return
-        per_token = (self.target.kv_bytes_per_token or 0) + (self._kv_per_token or 0)
-        context = self.target.context
-        fitting = fixed // per_token if per_token else None
+        found = self.together
         values = {
             "weights": figures.bytes_of(self.draft.weights),
-            "tokens": figures.tokens(fitting),
-            "context": figures.tokens(context),
+            "tokens": figures.tokens(found.tokens_that_fit),
+            "context": figures.tokens(found.context),
         }
-        if fitting is not None and context and fitting < context:
+        if found.kv_bytes is not None and found.kv_bytes > found.kv_budget:
             told = Sentence("With it the KV cache holds {tokens} tokens; the context is {context}.", values)
             yield Reason(REFUSED, told, Sentence("Choose a shorter context."), estimated=True)
         else:
@@ -82,14 +78,6 @@ class Both:
             values,
         )
         yield Reason(FITS, told, estimated=True)
-
-    @property
-    def _kv_per_token(self) -> int | None:
-        return 0 if self.head and self.head.method == "medusa" else self.draft.kv_bytes_per_token
-
-    def _kv_is_fixed(self, needed: int, available: int) -> bool:
-        """Whether the cache has a size of its own rather than all that is left."""
-        return self.target.kv_budget < max(0, available - self.target.weights - self.target.overhead)
 
 
 def _head_reads(target: Model, head: Model) -> int:

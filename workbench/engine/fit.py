@@ -1,14 +1,17 @@
 """What one engine's profile takes of a device, before it is started: the same numbers that vLLM will print."""
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
 
 from workbench.catalog.capacity import GIB, MEMORY_SHARE, Capacity, Device, capacity
+from workbench.catalog.folder import inspect
 from workbench.catalog.model import Model
 from workbench.engine.command import CPU_KV_GIB
 from workbench.engine.profile import Profile
+from workbench.errors import WorkbenchError
 
 WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2}
-DRAFT_WIDTH = 2  # drafts are stored in 16 bit
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,17 +27,21 @@ class Need:
 
 
 def fit(model: Model, profile: Profile, device: Device) -> Capacity:
-    """The capacity of `device` for this profile; a draft model's weights count as memory that is not free."""
+    """The capacity of `device` for this profile.
+
+    A draft's weights count as memory that is not free; what it keeps for each token lies in the same cache.
+    """
     kv_gib = _kv_gib(profile, device)
-    free = device.free_bytes - _draft_bytes(profile, device)
+    draft = _draft(model, profile, device)
     return capacity(
         model,
-        replace(device, free_bytes=max(0, free)),
+        replace(device, free_bytes=max(0, device.free_bytes - (draft.weights if draft else 0))),
         precision(model),
         profile.context,
         kv_budget=None if kv_gib is None else int(kv_gib * GIB),
         value_bytes=WIDTHS.get(profile.dtype),
         memory_share=profile.memory_share or MEMORY_SHARE,
+        beside=(draft.kv_bytes_per_token or 0) if draft and profile.speculation.method != "medusa" else 0,
     )
 
 
@@ -42,7 +49,8 @@ def need(model: Model, profile: Profile, device: Device) -> Need:
     """For a pair: a KV cache that takes what is left can do with one conversation of full length."""
     found = fit(model, profile, device)
     kv = found.kv_bytes or 0 if _kv_gib(profile, device) is None else found.kv_budget
-    return Need(found.weights + found.overhead + _draft_bytes(profile, device), kv)
+    draft = _draft(model, profile, device)
+    return Need(found.weights + found.overhead + (draft.weights if draft else 0), kv)
 
 
 def left_over(found: Capacity) -> int:
@@ -73,9 +81,27 @@ def _kv_gib(profile: Profile, device: Device) -> float | None:
     return CPU_KV_GIB if profile.kv_gib is None and device.kind == "cpu" else profile.kv_gib
 
 
-def _draft_bytes(profile: Profile, device: Device) -> int:
-    if not profile.speculation or not profile.speculation.draft:
-        return 0
-    stored = sum(file.stat().st_size for file in profile.speculation.draft.glob("*.safetensors"))
-    width = WIDTHS.get(profile.dtype) or (4 if device.kind == "cpu" else 2)
-    return stored * width // DRAFT_WIDTH
+def _draft(model: Model, profile: Profile, device: Device) -> Capacity | None:
+    """What the draft takes, computed in its target's type; None without one, or where it cannot be read."""
+    folder = profile.speculation and profile.speculation.draft
+    draft = _inspected(folder, _changed_s(folder)) if folder else None
+    if draft is None:
+        return None
+    halved = model.quantization is not None and model.quantization.half_only
+    width = WIDTHS.get(profile.dtype) or (4 if device.kind == "cpu" and not halved else 2)
+    return capacity(draft, device, precision(draft), value_bytes=width)
+
+
+@lru_cache(maxsize=8)  # a profile is weighed at every keystroke
+def _inspected(folder: Path, _changed_s: float) -> Model | None:
+    try:
+        return inspect(folder)
+    except WorkbenchError:
+        return None
+
+
+def _changed_s(folder: Path) -> float:
+    try:
+        return (folder / "config.json").stat().st_mtime
+    except OSError:
+        return 0.0
