@@ -80,6 +80,18 @@ class Serving:
         return self.all(Failed)[0]
 
 
+async def test_the_attention_backend_that_the_engine_chose_is_told_once(tmp_path, model):
+    line = "(Worker pid={0}) INFO [cuda.py:507] Using FLASH_ATTN attention backend out of potential backends: x."
+    serving = Serving(
+        tmp_path, Profile(model, name="m"), ("print", line.format(1)), ("print", line.format(2)),
+        ("print", "(Worker pid=1) INFO 11-29 17:16:01 [cuda.py:446] Using FLASHINFER backend."),
+        ("print", "Triton is installed, but doesn't include CPU backend."), ("answer", "ours"),
+    )  # fmt: skip
+    await serving.first(EngineReady)
+    await serving.stop()
+    assert [str(note.values["name"]) for note in serving.all(Note)] == ["FLASH_ATTN", "FLASHINFER"]
+
+
 async def test_ready_comes_with_proof_figures_and_phases(tmp_path, model):
     serving = Serving(
         tmp_path, Profile(model, name="m", speculation=Speculation()),

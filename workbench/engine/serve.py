@@ -35,6 +35,10 @@ PHASES = (
 )
 
 
+# What vLLM prints on a GPU of its choice; the second form when the profile made it.
+ATTENTION = re.compile(r"Using (?:AttentionBackendEnum\.)?([A-Z][A-Z0-9_]+) (?:attention backend out of|backend\.$)")
+
+
 async def serve(profile: Profile, settings: Settings, on_event: Callable[[Event], None], log: Path) -> None:
     """Run the engine until it fails or this is cancelled; both end its whole process tree before it returns.
 
@@ -130,9 +134,10 @@ class _Engine:
     def _on_line(self, line: str) -> None:
         self.heard_s = time.monotonic()
         self.lines.append(line)
-        if (note := plugin_words.note(line)) and note not in self.notes:  # each worker says it
-            self.notes.append(note)
-            self.on_event(note)
+        for note in filter(None, (plugin_words.note(line), _attention(line))):
+            if note not in self.notes:  # each worker says it
+                self.notes.append(note)
+                self.on_event(note)
         self.on_event(EngineLog(line))
         for index, (phase, pattern) in enumerate(self.phases):
             if pattern.search(line):
@@ -210,3 +215,9 @@ async def _answers(client: httpx.AsyncClient) -> bool:
         return (await client.get("/health")).status_code == 200
     except httpx.HTTPError:
         return False
+
+
+def _attention(line: str) -> Note | None:
+    """The attention backend that the engine really uses, where it says so."""
+    found = ATTENTION.search(line)
+    return Note("Attention backend: {name}", {"name": found[1]}) if found else None
