@@ -45,6 +45,9 @@ def servable(
             Sentence("vLLM takes every folder with “{part}” in its path for a head of {method}: {path}.", values),
             Sentence("Rename or move the folder."),
         )
+    if method in METHODS and facts and facts.drafting and method not in facts.drafting:
+        values = {"version": facts.version, "word": method}
+        yield Reason(REFUSED, Sentence("vLLM {version} cannot draft with {word}.", values))
     stored = draft.quantization
     if stored and facts and (refused := formats.refusal(stored, facts)):
         yield Reason(REFUSED, refused.sentence, refused.hint)
