@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import tiny as maker
+from test_folder import gguf
 
 from workbench.catalog.devices import Device
 from workbench.catalog.folder import inspect, scan
@@ -265,3 +266,20 @@ def test_suffix_needs_its_package(target):
     with pytest.raises(WorkbenchError, match="arctic-inference"):
         drafts.settle(chosen, FACTS)
     assert drafts.settle(chosen, replace(FACTS, suffix=True)) == chosen
+
+
+def test_a_gguf_file_is_listed_as_what_it_is(target, tmp_path):
+    place = tmp_path / "lib" / "packed"
+    place.mkdir(parents=True)
+    gguf(place / "model.gguf")
+    candidate = judge(target, inspect(place))
+    assert candidate.verdict == "refused" and "GGUF" in said(candidate)
+    assert len(drafts.listing(inspect(place), Profile(place), [], CPU, FACTS)) == 2
+
+
+def test_an_assistant_of_its_own_width_names_its_models(target, write_head):
+    head = {"model_type": "gemma4_assistant", "hidden_size": 16, "backbone_hidden_size": 64}
+    assert (judge(target, write_head("fits", head)).method, judge(target, inspect(target.folder)).method) == (
+        "mtp", "draft_model",
+    )  # fmt: skip
+    assert judge(target, write_head("wide", head | {"backbone_hidden_size": 128})).verdict == "refused"

@@ -22,6 +22,8 @@ _MTP_TYPES = re.compile(
     r"|kimi_k3|mimo|mimo_v2\w*|ernie4_5_moe|nemotron_h\w*|qwen3_next|qwen4_exp\w*|qwen3_5\w*|bailing_hybrid"
     r"|exaone_moe|exaone4_5\w*|longcat_flash|step3p5|step3p7|hy_v3|hy_v4|dots3_note|minimax_m3\w*|inkling\w*)"
 )
+# Where a head says how wide its target is, if it is not as wide itself.
+_TARGET_WIDTHS = {"eagle3": ("target_hidden_size",), "mtp": ("backbone_hidden_size",)}
 _DEPTHS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
 _MTP_PART = re.compile(r"(^|[._])(mtp|nextn)")
 _BLOCK = re.compile(r"(?:^|\.)layers\.(\d+)\.")
@@ -59,6 +61,8 @@ class Head:
 
 def read(model: Model) -> Head | None:
     """What kind of head the folder holds; None for a model that can write text by itself."""
+    if model.format == "gguf":
+        return None
     config = read_config(model.folder)
     if speculator := config.get("speculators_model_type"):
         return _speculator(str(speculator), config)
@@ -67,7 +71,7 @@ def read(model: Model) -> Head | None:
     if method is None:
         return None
     width = whole(text, "hidden_size")
-    hidden = whole(text, "target_hidden_size") or width if method == "eagle3" else width
+    hidden = whole(text, *_TARGET_WIDTHS.get(method, ()), "hidden_size")
     most = _medusa_heads(model) if method == "medusa" else None
     vocab = whole(text, "vocab_size")
     if method == "medusa":  # old ones do not say it; their last layers do, the only ones higher than wide
@@ -79,6 +83,8 @@ def read(model: Model) -> Head | None:
 
 def own_layers(target: Model) -> Head | None:
     """The target's own layers for MTP; None where it has none, or its checkpoint was stripped of them."""
+    if target.format == "gguf":
+        return None
     config = read_config(target.folder)
     text = text_part(config)
     kinds = {str(part.get("model_type", "")) for part in (config, text)}
