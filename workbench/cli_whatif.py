@@ -126,9 +126,10 @@ def mixed(made: Plan, bits: float | None, size: str | None, low: bool = False) -
 
 
 def measured(folder: Path, recipe: Recipe) -> list[SensitivityMeasured]:
-    """The sensitivity scan, made now unless it is kept."""
-    if kept := sensitivities.kept(models.inspect(folder), recipe):
-        return list(kept)
+    """The sensitivity scan; what is not kept of it is measured now."""
+    kept = sensitivities.kept(models.inspect(folder), recipe)
+    if not kept.missing:
+        return list(kept.found.values())
     events = _run("sensitivity", whatif.spec(folder, recipe))
     return [event for event in events if isinstance(event, SensitivityMeasured)]
 

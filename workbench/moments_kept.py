@@ -1,7 +1,7 @@
 """Where the calibration statistics of a model are kept on disk, so that they are gathered once.
 
 A folder per model and calibration: one safetensors file per block, `outputs.safetensors` when all of it is there,
-and the sensitivity scans made from it. Nothing here reads a tensor.
+and the sensitivity scans made from all that. Nothing here reads a tensor.
 """
 
 import hashlib
@@ -9,7 +9,6 @@ import json
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from workbench import paths
 from workbench.errors import WorkbenchError
@@ -57,10 +56,9 @@ def gathered(model: Path, recipe: Recipe) -> bool:
     return complete(folder_of(model, recipe))
 
 
-def scan_file(folder: Path, settings: Any) -> Path:
-    """Where a sensitivity scan with these settings (plain values) is kept."""
-    name = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
-    return folder / f"sensitivity-{name}.json"
+def scan_file(folder: Path) -> Path:
+    """Where the sensitivity scans made from these statistics are kept."""
+    return folder / "sensitivity.json"
 
 
 def make_room(keep: Path, needed: int) -> None:

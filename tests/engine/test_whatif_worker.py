@@ -17,7 +17,7 @@ from workbench import jobs, moments_kept, paths, recipe, whatif
 from workbench.catalog import folder as catalog
 from workbench.choice import KEEP, Choice
 from workbench.errors import WorkbenchError
-from workbench.events import Finished, ModuleDone, MomentsKept, SensitivityMeasured, WhatIf, WhatIfRefused
+from workbench.events import Finished, ModuleDone, MomentsKept, SensitivityMeasured, Stage, WhatIf, WhatIfRefused
 from workbench.quantization import calibration, resident, sensitivity, statistics, trial
 from workbench.quantization.gathering import Kept
 from workbench.quantization.weights import Weights
@@ -308,6 +308,17 @@ async def test_the_real_worker_answers_through_the_client_and_is_quickly_gone(mo
         await task
     assert time.monotonic() - asked_s < 2
     assert jobs.listing() == []
+
+
+def test_a_second_scan_measures_only_layers_whose_grid_is_another(model, chosen, gathered):
+    first = list(sensitivity.run(whatif.spec(model, chosen), paths.home()))
+    fine = recipe.with_rules(chosen, (DOWN,), Choice(group_size=32))
+    second = list(sensitivity.run(whatif.spec(model, fine), paths.home()))
+    assert [event for event in second if isinstance(event, Stage)] == [Stage("Measuring the sensitivity", 1)]
+    told = {event.name: event for event in second if isinstance(event, SensitivityMeasured)}
+    before = {event.name: event for event in first if isinstance(event, SensitivityMeasured)}
+    assert told.keys() == before.keys() and told[DOWN].group_size == 32 != before[DOWN].group_size
+    assert {name for name in told if told[name] != before[name]} == {DOWN}
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3"])

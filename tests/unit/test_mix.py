@@ -7,7 +7,7 @@ import pytest
 import tiny as maker
 from typer.testing import CliRunner
 
-from workbench import allocation, cli, jobs, plan, sensitivities
+from workbench import allocation, cli, jobs, moments_kept, plan, sensitivities
 from workbench.allocation import Target
 from workbench.catalog import folder as catalog
 from workbench.errors import WorkbenchError
@@ -51,10 +51,9 @@ def lathe(*words: object):
 @pytest.fixture
 def kept(model, measured):
     """The scan is kept as if it had been made."""
-    file = sensitivities.file_of(model, RECIPE)
-    file.parent.mkdir(parents=True)
-    sensitivities.keep(file, measured)
-    return file
+    folder = moments_kept.folder_of(model.folder, RECIPE)
+    folder.mkdir(parents=True)
+    return sensitivities.keep(folder, measured)
 
 
 def test_the_command_line_spreads_bits_by_the_kept_scan(model, measured, kept):
@@ -67,8 +66,8 @@ def test_the_command_line_spreads_bits_by_the_kept_scan(model, measured, kept):
     assert counts in done.stderr and f"{ours.bits:.3f} bits on average" in done.stderr
 
 
-def test_a_size_is_a_target_as_well_and_both_are_none(model, kept):
-    size = allocation.propose(model, RECIPE, sensitivities.read(kept), Target(bits=5)).plan.predicted_bytes
+def test_a_size_is_a_target_as_well_and_both_are_none(model, measured, kept):
+    size = allocation.propose(model, RECIPE, measured, Target(bits=5)).plan.predicted_bytes
     done = lathe("plan", model.folder, "--group-size", 32, "--size", size, "--json")
     assert done.exit_code == 0 and json.loads(done.stdout)["predicted_bytes"] <= size
     assert lathe("plan", model.folder, "--group-size", 32, "--size", "1GB", "--bits", 4).exit_code == 1
@@ -113,6 +112,25 @@ def test_below_a_mix_lies_the_recipe_it_was_made_of_with_what_was_edited_since(m
     other = replace(RECIPE, rules=(Rule(WORST, Choice(bits=8)),))
     for unrelated in (PRESETS["awq"], other):
         assert mixed.below(model, unrelated) == unrelated
+
+
+def test_scans_are_kept_by_layer_and_grid(model, measured, kept):
+    """Another group or symmetry of one layer asks for that layer alone; bits, method and keeping ask for none."""
+    everything = sensitivities.kept(model, RECIPE)
+    assert list(everything.found.values()) == list(measured) and not everything.missing
+    for choice in (Choice(bits=8, group_size=32, method="rtn"), KEEP):
+        assert not sensitivities.kept(model, replace(RECIPE, rules=(Rule(WORST, choice),))).missing
+    coarse = replace(RECIPE, rules=(Rule(WORST, Choice(group_size=64)),))
+    assert sensitivities.kept(model, coarse).missing == (WORST,)
+    assert sensitivities.kept(
+        model, replace(RECIPE, rules=(Rule(WORST, Choice(group_size=32, symmetric=False)),))
+    ).missing
+    again = SensitivityMeasured(WORST, 1, 64, True, {f"{bits}/64": 1.0 for bits in (2, 3, 4, 8)}, {})
+    sensitivities.keep(kept.parent, [again], ["model.layers.0.mlp.up_proj"])
+    assert sensitivities.kept(model, coarse).found[WORST] == again and not sensitivities.kept(model, coarse).missing
+    assert sensitivities.kept(model, RECIPE) == replace(everything, unreached=("model.layers.0.mlp.up_proj",))
+    kept.write_text("[]")
+    assert len(sensitivities.kept(model, RECIPE).missing) == len(measured), "what cannot be read is measured anew"
 
 
 def test_what_is_left_of_a_stage_follows_its_pace():

@@ -43,6 +43,13 @@ class ScanBar(QWidget):
             self._draw_progress()
         elif error:
             self.words.setText(f"{error} {error.hint}".strip())
+        elif self._scans.found and self._scans.missing:
+            self.words.setText(
+                say(
+                    "{missing} {missing:layer is|layers are} not measured at the recipe's groups.",
+                    missing=self._scans.missing,
+                )
+            )
         else:
             self.words.setText(say("Measures what rounding each layer alone would cost at 2, 3, 4 and 8 bits."))
 

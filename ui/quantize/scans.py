@@ -2,7 +2,6 @@
 
 import asyncio
 import shutil
-from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal
 
@@ -17,7 +16,8 @@ from workbench.settings import Settings
 
 
 class Scans(QObject):
-    """`found` is what is known of each layer by name, `complete` whether that is a whole scan.
+    """`found` is what is known of each layer by name, `missing` how many a scan would still measure; None before that
+    is known.
 
     Signals: `changed` when either did, or the progress or the error of a scan.
     """
@@ -30,11 +30,10 @@ class Scans(QObject):
         self._model: Model | None = None
         self._recipe: Recipe | None = None
         self._looked = False
-        self._file: Path | None = None  # where the scan that is shown is kept
         self._looking: asyncio.Task | None = None
         self._scanning: asyncio.Task | None = None
         self.found: dict[str, SensitivityMeasured] = {}
-        self.complete = False
+        self.missing: int | None = None
         self.progress: Progress | None = None  # while a scan runs
         self.ending = False
         self.error: WorkbenchError | None = None
@@ -45,7 +44,7 @@ class Scans(QObject):
             return
         if model is not self._model:
             self.drop()
-        self._model, self._recipe, self._looked = model, recipe, False
+        self._model, self._recipe, self._looked, self.error = model, recipe, False, None
 
     def look(self) -> None:
         """Find the scan that is kept, if that was not done; one that runs is waited for."""
@@ -57,10 +56,10 @@ class Scans(QObject):
 
     def scan(self) -> None:
         """Measure what is not known."""
-        if self._model and self._recipe and not (self._scanning or self.complete):
+        if self._model and self._recipe and self._scanning is None and self.missing != 0:
             if self._looking:
                 self._looking.cancel()  # the job tells a kept scan as well
-            self.progress, self.error, self.found = Progress(), None, {}
+            self.progress, self.error, self.found = Progress(), None, dict(self.found)
             self._scanning = self._tasks.start(self._scan(self._model, self._recipe))
             self._scanning.add_done_callback(self._on_ended)
             self.changed.emit()
@@ -68,7 +67,7 @@ class Scans(QObject):
     def cancel(self) -> None:
         """End the scan; what it had gathered is taken up by the next."""
         if self._scanning and not self.ending:
-            self.ending, self.found = True, {}
+            self.ending = True
             self._scanning.cancel()
             self.changed.emit()
 
@@ -77,19 +76,18 @@ class Scans(QObject):
         self.cancel()
         if self._looking:
             self._looking.cancel()
-        self._model = self._recipe = self._file = self.error = None
-        self._take({}, False)
+        self._model = self._recipe = self.error = None
+        self._know({}, None)
 
     async def _look(self, model: Model, recipe: Recipe) -> None:
         try:
-            file, kept = await asyncio.to_thread(_kept, model, recipe)
+            kept = await asyncio.to_thread(sensitivities.kept, model, recipe)
         except WorkbenchError as error:  # the calibration text cannot be read
-            self._file, self.error = None, error
-            self._take({}, False)
+            self.error = error
+            self._know({}, None)
             return
-        if kept is not None or file != self._file:
-            self._file, self.error = file, None
-            self._take({event.name: event for event in kept or ()}, kept is not None)
+        if (len(kept.missing), kept.found) != (self.missing, self.found):
+            self._know(kept.found, len(kept.missing))
 
     async def _scan(self, model: Model, recipe: Recipe) -> None:
         folder = jobs.create("sensitivity", whatif.spec(model.folder, recipe))
@@ -109,21 +107,12 @@ class Scans(QObject):
         self.changed.emit()
 
     def _on_ended(self, _task: asyncio.Task) -> None:
-        """What is kept now counts, for the recipe as it stands now; without that nothing is known."""
+        """What is kept now counts, for the recipe as it stands now."""
         self.progress = self._scanning = None
-        self.ending = False
-        if self.error:
-            self.found = {}
-        else:
-            self._file, self._looked = None, False
-            self.look()
+        self.ending = self._looked = False
+        self.look()
         self.changed.emit()
 
-    def _take(self, found: dict[str, SensitivityMeasured], complete: bool) -> None:
-        self.found, self.complete = found, complete
+    def _know(self, found: dict[str, SensitivityMeasured], missing: int | None) -> None:
+        self.found, self.missing = found, missing
         self.changed.emit()
-
-
-def _kept(model: Model, recipe: Recipe) -> tuple[Path, tuple[SensitivityMeasured, ...] | None]:
-    file = sensitivities.file_of(model, recipe)
-    return file, sensitivities.read(file)

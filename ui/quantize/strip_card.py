@@ -90,13 +90,14 @@ class StripCard(Card):
         """Show what the view shows by what is known now."""
         if (view := self.view) != PLAN:
             self._scans.look()
-        ready, proposal = self._scans.complete, self._mixes.proposal
+        scans, proposal = self._scans, self._mixes.proposal
+        lacking = bool(scans.progress or scans.missing or scans.error)
         self.choice.setVisible(view == SENSITIVITY)
         self.legend.setVisible(view != MIX)
         self.counts.setVisible(view == MIX)
-        self.scan.setVisible(view != PLAN and not ready)
-        self.figures.setVisible(view == SENSITIVITY and ready)
-        self.target.setVisible(view == MIX and ready)
+        self.scan.setVisible(view != PLAN and lacking)
+        self.figures.setVisible(view == SENSITIVITY and bool(scans.found))
+        self.target.setVisible(view == MIX and bool(scans.found) and scans.progress is None)
         damage = self.choice.measure == heat.DAMAGE
         drawn = (view, self._plan, proposal, self._scans.found, self.choice.bits, damage)
         if any(one is not other for one, other in zip(drawn, self._drawn, strict=True)):
@@ -109,7 +110,7 @@ class StripCard(Card):
             new = list(self._scans.found)[self._known :]
             self._known = len(self._scans.found)
             self.strip.put(heat.heat_cells(self._plan, self._scans.found, self.choice.bits, self.choice.measure, new))
-        if view != PLAN and not ready:
+        if view != PLAN and lacking:
             self.scan.draw(self._locked)
         if view == MIX:
             self.target.draw(self._plan, self._mixes.can_undo(self._plan.recipe), self._locked)

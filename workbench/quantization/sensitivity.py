@@ -29,23 +29,26 @@ WORK = 6e9  # multiplications for one figure; wider layers are judged by some of
 
 def run(spec: Mapping[str, Any], folder: Path) -> Iterator[Event]:
     """spec: model (folder), recipe (plain values: calibration, group sizes, symmetry); optionally threads, device,
-    limit. Gathers the statistics first where they are missing; a scan made before is told again from its file.
+    limit. Gathers the statistics first where they are missing. Layers that are known are told from their file.
     """
     torch.set_num_threads(int(spec.get("threads") or os.cpu_count() or 1))
     source, recipe = Path(spec["model"]), recipes.from_dict(spec["recipe"])
     place = moments_kept.folder_of(source, recipe)
     model = catalog.inspect(source)
-    if (found := sensitivities.kept(model, recipe)) is not None:
-        yield from found
-    else:
+    known = sensitivities.kept(model, recipe)
+    yield from known.found.values()
+    if known.missing:
         yield from statistics.gather(source, recipe, place, device_of(spec), spec.get("limit"))
-        planned, found = plans.make(model, recipe).linears, []
-        for event in _scan(Weights(source), Kept(place), [(entry.linear, entry.choice) for entry in planned]):
-            found += [event] if isinstance(event, SensitivityMeasured) else []
+        entries = {entry.linear.name: (entry.linear, entry.choice) for entry in plans.make(model, recipe).linears}
+        found, unreached = [], set(known.missing)
+        for event in _scan(Weights(source), Kept(place), [entries[name] for name in known.missing]):
+            if isinstance(event, SensitivityMeasured):
+                found.append(event)
+                unreached.discard(event.name)
             yield event
-        sensitivities.keep(sensitivities.file_of(model, recipe), found)
-    kept = sensitivities.file_of(model, recipe)
-    yield Finished(str(kept), kept.stat().st_size)
+        sensitivities.keep(place, found, unreached)
+    file = moments_kept.scan_file(place)
+    yield Finished(str(file), file.stat().st_size if file.is_file() else 0)
 
 
 @torch.no_grad()

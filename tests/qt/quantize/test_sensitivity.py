@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QToolTip
 from ui import language, theme
 from ui.quantize.strip_card import MIX, PLAN, SENSITIVITY
 from ui.widgets.error_scale import luminance, width_color
-from workbench import allocation, jobs, sensitivities
+from workbench import allocation, jobs, moments_kept, sensitivities
 from workbench.allocation import Target
 from workbench.catalog.folder import inspect
 from workbench.errors import WorkbenchError
@@ -58,10 +58,10 @@ class Scan:
             self.ended += 1
 
 
-def keep(model, found=None, recipe=LAYERED):
-    file = sensitivities.file_of(model, recipe)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    sensitivities.keep(file, found or [measured_of(linear) for linear in model.linears])
+def keep(model, found=None, unreached=(), recipe=LAYERED):
+    folder = moments_kept.folder_of(model.folder, recipe)
+    folder.mkdir(parents=True, exist_ok=True)
+    sensitivities.keep(folder, found or [measured_of(linear) for linear in model.linears], unreached)
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ async def scanned(page, model, scan, until):
     keep(model)
     page.open(model)
     page.view.left.show_view(SENSITIVITY)
-    await until(lambda: page.choosing.scans.complete)
+    await until(lambda: page.choosing.scans.missing == 0)
     page.redraw()
     return page
 
@@ -98,9 +98,9 @@ async def test_a_scan_shows_how_far_it_is_and_fills_the_strip_as_it_goes(page, m
     page.open(model)
     left = page.view.left
     left.show_view(SENSITIVITY)
-    assert left.scan.isVisible() and not left.figures.isVisible() and scan.specs == []
+    await until(left.scan.isVisible)
+    assert not left.figures.isVisible() and scan.specs == []
     assert cell(page, GATE).db is None and "not measured" in str(cell(page, GATE).words)
-    await until(left.scan.scan.isEnabled)
     left.scan.scan.click()
     await until(lambda: "105 of 210" in left.scan.words.text())
     assert left.scan.bar.value() == 500 and "left" in left.scan.words.text()
@@ -108,8 +108,8 @@ async def test_a_scan_shows_how_far_it_is_and_fills_the_strip_as_it_goes(page, m
     assert [str(status.sentence) for status in page.statuses()] == ["Scanning the sensitivity"]
     assert page.statuses()[0].share == 0.5
     scan.go.set()
-    await until(lambda: left.figures.isVisible())
-    assert not left.scan.isVisible() and page.statuses() == [] and jobs.listing() == []
+    await until(lambda: not left.scan.isVisible())
+    assert left.figures.isVisible() and page.statuses() == [] and jobs.listing() == []
     assert scan.specs[0]["model"] == str(model.folder)
     assert all(cell(page, linear.name).db is not None for linear in model.linears)
 
@@ -118,11 +118,12 @@ async def test_cancel_ends_the_worker_and_a_failure_is_said_where_the_scan_is_of
     page.open(model)
     left = page.view.left
     left.show_view(SENSITIVITY)
+    await until(left.scan.isVisible)
     left.scan.scan.click()
     await until(lambda: "105 of 210" in left.scan.words.text())
     left.scan.cancel.click()
     await until(lambda: scan.ended == 1 and left.scan.scan.isVisible())
-    await until(lambda: cell(page, GATE).db is None)
+    await until(lambda: cell(page, GATE).db is None)  # nothing was kept
     assert jobs.listing() == [] and told == []
     scan.fails = WorkbenchError("There is not enough memory.", "Close other programs.")
     left.scan.scan.click()
@@ -135,13 +136,16 @@ async def test_a_kept_scan_needs_no_worker_and_follows_the_groups(scanned, scan,
     assert scan.specs == [] and left.figures.isVisible() and not left.scan.isVisible()
     page.choosing.take_choice(GATE, replace(LAYERED.mlp, bits=8, group_size=64), False)
     await asyncio.sleep(0.1)
-    assert page.choosing.scans.complete, "the scan is of all widths at the same groups"
+    assert page.choosing.scans.missing == 0, "the scan is of all widths at the same groups"
     page.choosing.take_recipe(with_group_size(LAYERED, 32))
     await until(lambda: left.scan.isVisible())
-    assert cell(page, GATE).db is None, "of other groups nothing was measured"
+    page.redraw()
+    assert cell(page, GATE).db is None, "at other groups nothing was measured"
+    assert cell(page, "model.layers.3.self_attn.q_proj").db is not None
+    assert left.scan.words.text() == "90 layers are not measured at the recipe's groups."
     page.choosing.take_recipe(LAYERED)
-    await until(lambda: left.figures.isVisible())
-    assert scan.specs == []
+    await until(lambda: not left.scan.isVisible())
+    assert cell(page, GATE).db is not None and scan.specs == []
 
 
 async def test_the_strip_reads_the_damage_or_the_error_at_each_width(scanned, qtbot):
@@ -170,10 +174,10 @@ async def test_layers_that_lose_nothing_or_everything_do_not_break_the_scale(pag
     none, all_ = found[GATE], found[WORST]
     found[GATE] = replace(none, damage=dict.fromkeys(none.damage, 0.0), output_errors={})
     found[WORST] = replace(all_, damage=dict.fromkeys(all_.damage, 1e9))
-    keep(model, list(found.values())[:-1])
+    keep(model, list(found.values())[:-1], [model.linears[-1].name])
     page.open(model)
     page.view.left.show_view(SENSITIVITY)
-    await until(lambda: page.choosing.scans.complete)
+    await until(lambda: page.choosing.scans.missing == 0)
     page.redraw()
     assert (cell(page, GATE).state, cell(page, GATE).label) == ("planned", "0")
     assert "4 bit: – dB, 0 mnat" in str(cell(page, GATE).words).replace("0.0 mnat", "0 mnat")
@@ -207,7 +211,7 @@ async def test_bits_and_size_are_two_units_of_one_target(scanned, model, until):
     made = page.choosing.mixes.proposal
     assert made.plan.predicted_bytes <= 130_000_000 and target.size.value() == 0.130
     assert target.bits.value() == pytest.approx(made.bits, abs=0.006)
-    kept = sensitivities.kept(model, LAYERED)
+    kept = sensitivities.kept(model, LAYERED).found.values()
     assert made.recipe == allocation.propose(model, LAYERED, kept, Target(size=130_000_000)).recipe, (
         "as lathe plan does"
     )
@@ -254,7 +258,7 @@ async def test_another_target_starts_below_the_mix_in_the_recipe(scanned, until)
     await proposed(page, until, 9.0)
     left.target.use.click()
     page.redraw()
-    assert page.choosing.scans.complete, "the mix itself needs no scan of its own"
+    assert page.choosing.scans.missing == 0, "the mix itself needs no scan of its own"
     again = await proposed(page, until, 5.0)
     assert again.base == LAYERED and again.bits <= 5.0
 
@@ -273,10 +277,10 @@ async def test_what_cannot_be_reached_is_a_sentence_with_the_nearest(scanned, un
 
 
 async def test_layers_without_a_sensitivity_are_said(page, model, scan, until):
-    keep(model, [measured_of(linear) for linear in model.linears if linear.name != WORST])
+    keep(model, [measured_of(linear) for linear in model.linears if linear.name != WORST], [WORST])
     page.open(model)
     page.view.left.show_view(MIX)
-    await until(lambda: page.choosing.scans.complete)
+    await until(lambda: page.choosing.scans.missing == 0)
     made = await proposed(page, until, 5.0)
     assert made.unmeasured == (WORST,)
     assert "1 layer has no sensitivity and keeps the recipe's choice." in page.view.left.target.outcome.text()
@@ -288,7 +292,7 @@ async def test_another_recipe_makes_the_proposal_way_and_another_model_all_of_it
     page.choosing.take_recipe(PRESETS["awq"])
     assert page.choosing.mixes.proposal is None and page.choosing.mixes.target is None
     page.open(inspect(page.draft.model.folder))
-    await until(lambda: page.choosing.scans.complete)
+    await until(lambda: page.choosing.scans.missing == 0)
     assert not page.choosing.mixes.can_undo(page.draft.recipe) and left.view == MIX
 
 
@@ -306,7 +310,7 @@ async def test_a_run_shows_the_plan_and_locks_the_target(scanned, until, monkeyp
     page.redraw()
     assert left.view == PLAN
     left.show_view(MIX)
-    await until(lambda: page.choosing.scans.complete)
+    await until(lambda: page.choosing.scans.missing == 0)
     page.redraw()
     assert not left.target.bits.isEnabled() and not left.target.low.isEnabled()
 
@@ -319,7 +323,7 @@ async def test_a_real_scan_of_a_tiny_model_feeds_the_mix(page, write_tiny, until
     left = page.view.left
     left.show_view(SENSITIVITY)
     left.scan.scan.click()
-    await until(lambda: page.choosing.scans.complete or page.choosing.scans.error, timeout_s=90)
+    await until(lambda: page.choosing.scans.missing == 0 or page.choosing.scans.error, timeout_s=90)
     assert page.choosing.scans.error is None
     page.redraw()
     assert {cell(page, linear.name).state for linear in model.linears} == {"done"}
