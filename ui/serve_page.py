@@ -22,6 +22,7 @@ from ui.notices import Notices
 from ui.page import Page
 from ui.serve.drafts import Drafts
 from ui.serve.losses import Losses
+from ui.serve.profile_box import ProfileBox
 from ui.tasks import Tasks
 from ui.widgets import Banner, Card, EmptyState
 from ui.widgets.command_view import CommandView
@@ -31,7 +32,7 @@ from ui.widgets.slot_tab import NAMES, SlotTab
 from workbench.catalog import capacity, folder
 from workbench.catalog.capacity import Capacity, Device
 from workbench.catalog.model import Model
-from workbench.engine import facts, payoff
+from workbench.engine import command, facts, payoff
 from workbench.engine.drafts import Candidate
 from workbench.engine.facts import EngineFacts
 from workbench.engine.fit import fit
@@ -112,6 +113,9 @@ class ServePage(Page):
         self._drafts.show_engine(self._device, found)
         for card in self.cards.values():
             card.show_facts(found)
+        for form in self.forms.values():
+            form.show_missing(command.missing(found))
+        self.profiles.show_facts(found)
         self.touch()
 
     def statuses(self) -> list[Status]:
@@ -168,6 +172,9 @@ class ServePage(Page):
         self.forms = {side: ProfileForm() for side in SIDES}
         self.cards = {side: EngineCard(side) for side in SIDES}
         self.command = CommandView()
+        self.profiles = ProfileBox()
+        self.profiles.picked.connect(lambda profile: self.begin(self._open_profile(self._side, profile)))
+        self.profiles.failed.connect(self.notices.tell)
         self.empty = EmptyState(
             "server-line",
             "Nothing to serve yet",
@@ -182,6 +189,7 @@ class ServePage(Page):
         self._left = left = Card()
         left.setFixedWidth(FORM_WIDTH)
         left.body.addLayout(slots)
+        left.body.addWidget(self.profiles)
         for form in self.forms.values():
             left.body.addWidget(form)
         left.body.addWidget(self.command)
@@ -257,12 +265,16 @@ class ServePage(Page):
             self.losses.show_loss(side, told, len(filled) == 2)
 
     def _draw_command(self) -> None:
+        profile = None
         try:
+            profile = self.forms[self._side].profile()
             if self._facts_error:
                 raise self._facts_error
-            self.command.show_profile(self.forms[self._side].profile(), self._facts)
+            self.command.show_profile(profile, self._facts)
         except WorkbenchError as error:
             self.command.show_error(error)
+        self.profiles.show_profile(profile)
+        self.profiles.setEnabled(not self.engines.is_running(self._side))
 
     # -- inside
 
@@ -286,6 +298,11 @@ class ServePage(Page):
         for side, path in folders.items():
             self.show_model(side, await asyncio.to_thread(folder.inspect, path))
         self._choose("quantized")
+
+    async def _open_profile(self, side: str, profile: Profile) -> None:
+        """Put a profile with its model into the slot."""
+        await self._open(side, profile.model)
+        self.forms[side].show_profile(profile)
 
     async def _open(self, side: str, path: Path) -> None:
         try:

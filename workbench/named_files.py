@@ -34,11 +34,16 @@ def listed(folder: Path) -> list[Path]:
 
 
 def write(values: Any, path: Path) -> None:
-    """Plain values as readable JSON; written beside and renamed, so that the file is whole or not there."""
+    """Plain values as readable JSON."""
+    write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", path)
+
+
+def write_text(text: str, path: Path) -> None:
+    """Written beside and renamed, so that the file is whole or not there."""
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        beside.write_text(text, encoding="utf-8")
         beside.replace(path)
     except OSError as error:
         with suppress(OSError):

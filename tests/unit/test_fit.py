@@ -67,6 +67,12 @@ def test_on_a_gpu_the_share_bounds_it_and_the_cache_takes_the_rest(model, gpu):
     assert need(model, Profile(model.folder, context=2048), gpu).kv == 2048 * 23040
 
 
+def test_an_fp8_cache_holds_twice_the_tokens(model, gpu):
+    usual, halved = (fit(model, Profile(model.folder, kv_dtype=kind), gpu) for kind in ("auto", "fp8"))
+    assert halved.kv_bytes_per_token == 11520 and halved.tokens_that_fit // 2 == usual.tokens_that_fit
+    assert halved.weights == usual.weights
+
+
 def test_no_room_for_the_weights_proposes_no_context(model, cpu):
     found = fit(model, Profile(model.folder), replace(cpu, free_bytes=1_000_000_000))
     assert not found.fits and shorter_context(found) in (None, found.longest)

@@ -1,7 +1,7 @@
-"""One engine's profile in three folds: Model, Memory, Speculation."""
+"""One engine's profile in four folds: Model, Memory, Engine, Speculation."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QComboBox, QLineEdit, QSpinBox, QVBoxLayout, QWidg
 
 from ui import language
 from ui.serve.drafting import Drafting
+from ui.serve.engine_options import EngineOptions
 from ui.widgets.fold import Fold
 from ui.widgets.form_grid import FormGrid
 from ui.widgets.model_picker import ModelPicker
@@ -33,11 +34,12 @@ class ProfileForm(QWidget):
         super().__init__()
         self._build_model()
         self._build_memory()
+        self._build_engine()
         self._build_speculation()
         whole = QVBoxLayout(self)
         whole.setContentsMargins(0, 0, 0, 0)
         whole.setSpacing(4)
-        for fold in (self.model_fold, self.memory_fold, self.speculation_fold):
+        for fold in (self.model_fold, self.memory_fold, self.engine_fold, self.speculation_fold):
             whole.addWidget(fold)
         self._summarize()
 
@@ -66,6 +68,7 @@ class ProfileForm(QWidget):
             speculation=self.drafting.choice(),
             port=self.port.number or 0,
             extra=extra,
+            **self.options.fields(),
         )
 
     def show_profile(self, profile: Profile) -> None:
@@ -81,6 +84,7 @@ class ProfileForm(QWidget):
         self.block.show_number(profile.block_size)
         self.port.show_number(profile.port)
         self.extra.setText(shlex.join(profile.extra))
+        self.options.show_profile(profile)
         self.drafting.show_choice(profile.speculation)
         self.blockSignals(False)
         self._summarize()
@@ -99,6 +103,16 @@ class ProfileForm(QWidget):
     def show_device(self, kind: str) -> None:
         """Without a GPU there is no share of one to choose."""
         self._memory.show_row(self.share, kind == "gpu")
+
+    def show_missing(self, missing: Mapping[str, Sentence]) -> None:
+        """Switch off the choices that the engine cannot take, each with its reason."""
+        self.options.show_missing(missing)
+        for name, field in (
+            ("context", self.context), ("kv_gib", self.kv),
+            ("max_sequences", self.sequences), ("block_size", self.block),
+        ):  # fmt: skip
+            field.setEnabled(name not in missing or field.number is not None)
+            field.setToolTip(str(missing.get(name, "")))
 
     # -- parts
 
@@ -140,6 +154,12 @@ class ProfileForm(QWidget):
         self._row(form, "Sequences at once", self.sequences)
         self._row(form, "Tokens a block", self.block)
 
+    def _build_engine(self) -> None:
+        self.engine_fold = Fold("Engine", opened=False)
+        self.options = EngineOptions()
+        self.options.changed.connect(self._on_changed)
+        self.engine_fold.body.addWidget(self.options)
+
     def _build_speculation(self) -> None:
         self.speculation_fold = Fold("Speculation")
         self.drafting = Drafting()
@@ -178,4 +198,5 @@ class ProfileForm(QWidget):
         self.memory_fold.summarize(
             Sentence("context {context}", {"context": figures.tokens(context)}) if context else Sentence("automatic")
         )
+        self.engine_fold.summarize(self.options.summary)
         self.speculation_fold.summarize(self.drafting.summary)

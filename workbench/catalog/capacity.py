@@ -84,6 +84,7 @@ def capacity(
     weights: int | None = None,
     kv_budget: int | None = None,
     value_bytes: int | None = None,
+    kv_value_bytes: int | None = None,
     memory_share: float = MEMORY_SHARE,
     beside: int = 0,
 ) -> Capacity:
@@ -91,8 +92,8 @@ def capacity(
 
     `weights` is the size of a checkpoint where it is known, such as a plan's prediction. `kv_budget` fixes the cache
     in bytes; else it takes what is left. `value_bytes` is the width of the computing type: 4 on a CPU, where vLLM is
-    run in float32 unless the format of the weights forbids it, otherwise 2. `beside` are the bytes that a draft leaves
-    in the same cache for each token.
+    run in float32 unless the format of the weights forbids it, otherwise 2; `kv_value_bytes` that of the KV cache where
+    it differs. `beside` are the bytes that a draft leaves in the same cache for each token.
     """
     on_cpu = device.kind == "cpu"
     halved = model.quantization is not None and model.quantization.half_only
@@ -106,7 +107,7 @@ def capacity(
     available = device.free_bytes if on_cpu else min(device.free_bytes, int(device.total_bytes * memory_share))
     left = available - memory - overhead
     budget = max(0, left) if kv_budget is None else kv_budget
-    per_token = kv_bytes_per_token(model, value_bytes)
+    per_token = kv_bytes_per_token(model, kv_value_bytes or value_bytes)
     per_token = None if per_token is None else per_token + beside
     tokens = budget // per_token if per_token else None
     kv_bytes = per_token * context if per_token and context else None

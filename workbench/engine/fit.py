@@ -12,6 +12,7 @@ from workbench.engine.profile import Profile
 from workbench.errors import WorkbenchError
 
 WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2}
+KV_WIDTHS = WIDTHS | {"fp8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ def fit(model: Model, profile: Profile, device: Device) -> Capacity:
         profile.context,
         kv_budget=None if kv_gib is None else int(kv_gib * GIB),
         value_bytes=WIDTHS.get(profile.dtype),
+        kv_value_bytes=KV_WIDTHS.get(profile.kv_dtype),
         memory_share=profile.memory_share or MEMORY_SHARE,
         beside=(draft.kv_bytes_per_token or 0) if draft and profile.speculation.method != "medusa" else 0,
     )
@@ -89,7 +91,7 @@ def _draft(model: Model, profile: Profile, device: Device) -> Capacity | None:
         return None
     halved = model.quantization is not None and model.quantization.half_only
     width = WIDTHS.get(profile.dtype) or (4 if device.kind == "cpu" and not halved else 2)
-    return capacity(draft, device, precision(draft), value_bytes=width)
+    return capacity(draft, device, precision(draft), value_bytes=width, kv_value_bytes=KV_WIDTHS.get(profile.kv_dtype))
 
 
 @lru_cache(maxsize=8)  # a profile is weighed at every keystroke
