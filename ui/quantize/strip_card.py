@@ -15,6 +15,7 @@ from ui.quantize.target_bar import TargetBar
 from ui.widgets import Card, button, label
 from ui.widgets.block_strip import BlockStrip, Cell
 from ui.widgets.error_scale import ErrorLegend
+from ui.widgets.label import restyle
 from ui.widgets.module_details import layer_in_block
 from ui.widgets.width_legend import WidthLegend
 from workbench import allocation
@@ -37,6 +38,7 @@ class StripCard(Card):
         self._known = 0
         self.views = QButtonGroup(self)
         self.legend, self.counts, self.changed = ErrorLegend(), WidthLegend(), label(role="caption")
+        restyle(self.changed, "tone", "quantized")  # as the rule beside the cells
         self.choice, self.figures = SensitivityChoice(), SensitivityFigures()
         self.scan, self.target = ScanBar(scans), TargetBar(mixes)
         self._lay_out()
@@ -93,7 +95,7 @@ class StripCard(Card):
         scans, proposal = self._scans, self._mixes.proposal
         lacking = bool(scans.progress or scans.missing or scans.error)
         self.choice.setVisible(view == SENSITIVITY)
-        self.legend.setVisible(view != MIX)
+        self.legend.setVisible(view == PLAN or (view == SENSITIVITY and bool(scans.found)))
         self.counts.setVisible(view == MIX)
         self.scan.setVisible(view != PLAN and lacking)
         self.figures.setVisible(view == SENSITIVITY and bool(scans.found))

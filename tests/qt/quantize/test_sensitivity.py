@@ -99,7 +99,7 @@ async def test_a_scan_shows_how_far_it_is_and_fills_the_strip_as_it_goes(page, m
     left = page.view.left
     left.show_view(SENSITIVITY)
     await until(left.scan.isVisible)
-    assert not left.figures.isVisible() and scan.specs == []
+    assert not (left.figures.isVisible() or left.legend.isVisible()) and scan.specs == []
     assert cell(page, GATE).db is None and "not measured" in str(cell(page, GATE).words)
     left.scan.scan.click()
     await until(lambda: "105 of 210" in left.scan.words.text())
@@ -109,7 +109,7 @@ async def test_a_scan_shows_how_far_it_is_and_fills_the_strip_as_it_goes(page, m
     assert page.statuses()[0].share == 0.5
     scan.go.set()
     await until(lambda: not left.scan.isVisible())
-    assert left.figures.isVisible() and page.statuses() == [] and jobs.listing() == []
+    assert left.figures.isVisible() and left.legend.isVisible() and page.statuses() == [] and jobs.listing() == []
     assert scan.specs[0]["model"] == str(model.folder)
     assert all(cell(page, linear.name).db is not None for linear in model.linears)
 
