@@ -161,6 +161,9 @@ def test_both_caches_count(target, write_tiny):
     assert "holds 524,288 tokens" in said(judge(target, draft, kv_gib=1.0))
     candidate = judge(target, draft, kv_gib=100 * 2048 / 2**30, context=120)
     assert candidate.verdict == "refused" and "holds 100 tokens; the context is 120" in said(candidate)
+    assert candidate.barrier is None, "the engine has the last word"
+    alone = judge(target, draft, kv_gib=100 * 1024 / 2**30, context=120)
+    assert alone.verdict == "poor" and "cache then holds 50 tokens" in said(alone), "too long without a draft as well"
 
 
 @pytest.mark.parametrize("part", ["eagle-7b", "my-EAGLE3", "dspark"])

@@ -130,7 +130,7 @@ class _Line(QStyledItemDelegate):
         if verdict:
             painter.setPen(QColor(getattr(worn, TONES[verdict])) if enabled else muted)
             painter.drawText(QRect(inside.left(), upper.top(), 18, half), Qt.AlignmentFlag.AlignCenter, MARKS[verdict])
-        promise = figures.ratio(candidate.speedup) if candidate and candidate.speedup else ""
+        promise = figures.ratio(candidate.speedup) if candidate and candidate.speedup and verdict != "refused" else ""
         painter.setPen(muted)
         painter.drawText(upper, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, promise)
         room = upper.width() - painter.fontMetrics().horizontalAdvance(promise) - 12

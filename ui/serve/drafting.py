@@ -154,7 +154,7 @@ class Drafting(QWidget):
         """Show the rows that the chosen way has, and all that is said of it."""
         candidate = self.list.chosen
         method = candidate.method if candidate else None
-        refused = candidate is not None and candidate.verdict == "refused"
+        barred = candidate is not None and candidate.barrier is not None
         self.tokens.setMaximum(candidate.most or MOST if candidate else MOST)
         shown = {
             self.tokens: bool(candidate),
@@ -164,11 +164,12 @@ class Drafting(QWidget):
             self.high: method == "ngram",
         }
         for field, needed in shown.items():
-            self._rows.show_row(field, needed and not refused)
+            self._rows.show_row(field, needed and not barred)
         self.copy_button.setVisible(bool(candidate and candidate.adaptable))
         told = candidate.ordered if candidate else ()
         self.why.setText("\n".join(str(part) for reason in told for part in (reason.sentence, reason.hint) if part))
         self.why.setVisible(bool(told))
+        refused = candidate is not None and candidate.verdict == "refused"
         restyle(self.why, "tone", "rejected" if refused else "muted")
 
     def _speak(self) -> None:

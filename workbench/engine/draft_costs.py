@@ -51,7 +51,8 @@ class Both:
             "tokens": figures.tokens(found.tokens_that_fit),
             "context": figures.tokens(found.context),
         }
-        if found.kv_bytes is not None and found.kv_bytes > found.kv_budget:
+        alone = self.target.kv_bytes is not None and self.target.kv_bytes > self.target.kv_budget
+        if found.kv_bytes is not None and found.kv_bytes > found.kv_budget and not alone:  # else no fault of the draft
             told = Sentence("With it the KV cache holds {tokens} tokens; the context is {context}.", values)
             yield Reason(REFUSED, told, Sentence("Choose a shorter context."), estimated=True)
         else:

@@ -56,16 +56,20 @@ class Candidate:
         told = [each for each in self.reasons if self.verdict != REFUSED or each.verdict == REFUSED]
         return tuple(sorted(told, key=lambda each: -RANKS.index(each.verdict)))
 
+    @property
+    def barrier(self) -> Reason | None:
+        """Why it cannot draft at all; what is only estimated rules nothing out."""
+        return next((each for each in self.reasons if each.verdict == REFUSED and not each.estimated), None)
+
     def check(self) -> None:
-        """Raise the reason why it cannot draft; what is only estimated rules nothing out."""
-        for reason in self.reasons:
-            if reason.verdict == REFUSED and not reason.estimated:
-                raise _error(reason)
+        """Raise why it cannot draft."""
+        if self.barrier:
+            raise _error(self.barrier)
 
     @property
     def adaptable(self) -> bool:
         """Whether a copy with the model's vocabulary would serve, and until then only mixed vocabularies."""
-        return self.verdict != REFUSED and any(reason.verdict == ADAPT for reason in self.reasons)
+        return self.barrier is None and any(reason.verdict == ADAPT for reason in self.reasons)
 
     def speculation(self, chosen: Speculation | None = None) -> Speculation:
         """This way as a profile's choice, with the numbers of `chosen` where it can have them."""
