@@ -29,11 +29,13 @@ class Rung:
 
 
 def ladder(linear: Linear, choice: Choice) -> tuple[Rung, ...]:
-    """Every bit width at the layer's own group size, and 4 bits at the other sizes that divide its inputs."""
+    """Every bit width at the layer's own group size, 4 bits at the other sizes that divide its inputs, and 8 bits at
+    the coarsest: they gain nearly nothing from small groups, whose scales take up to half a bit of each weight."""
     sizes = [size for size in GROUP_SIZES if not linear.in_features % size]
     own = choice.group_size if choice.group_size in (WHOLE_ROW, *sizes) else (sizes or [WHOLE_ROW])[-1]
     rungs = [Rung(bits, own, choice.symmetric or bits == 8) for bits in BITS]
-    return (*rungs, *(Rung(4, size, choice.symmetric) for size in sizes if size != own))
+    rungs += [Rung(4, size, choice.symmetric) for size in sizes if size != own]
+    return (*rungs, *(Rung(8, size, True) for size in sizes[:1] if size != own))
 
 
 @dataclass(frozen=True, slots=True)

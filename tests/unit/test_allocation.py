@@ -8,7 +8,7 @@ import tiny
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench import allocation, plan
+from workbench import allocation, plan, sensitivities
 from workbench.catalog import folder as catalog
 from workbench.errors import WorkbenchError
 from workbench.events import SensitivityMeasured
@@ -106,3 +106,18 @@ def test_layers_that_the_recipe_keeps_stay_and_unmeasured_ones_are_named(model, 
     assert chosen["model.layers.0.mlp.down_proj"].kept
     assert made.unmeasured == (model.linears[-1].name,)
     assert chosen[model.linears[-1].name].bits == 4
+
+
+def test_eight_bits_are_measured_and_taken_with_coarse_groups(model):
+    """A scale for each 32 weights costs half a bit, and at 8 bits buys nothing: the room goes to other layers."""
+    for linear in model.linears:
+        rungs = sensitivities.ladder(linear, RECIPE.attention)
+        assert [rung.group_size for rung in rungs if rung.bits == 8] == [32, 128 if linear.in_features == 128 else 64]
+        assert all(rung.symmetric for rung in rungs if rung.bits == 8)
+    measured = [
+        SensitivityMeasured(linear.name, linear.block, 32, True, {"4/32": 1.0 + at, "8/32": 0.004, "8/64": 0.004}, {})
+        for at, linear in enumerate(model.linears)
+    ]
+    made = allocation.for_bits(model, RECIPE, measured, 6.5, (4, 8))
+    raised = [entry.choice.group_size for entry in made.plan.linears if entry.choice.bits == 8]
+    assert raised and set(raised) == {64}
