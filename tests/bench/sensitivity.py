@@ -7,14 +7,12 @@ recipes' own methods. Ends with status 1 where a rank, or a mean over the seeds,
 """
 
 import argparse
-import multiprocessing
 import random
 import statistics
 import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,17 +20,16 @@ import torch
 from torch import Tensor, nn
 
 from workbench import allocation, plan, whatif
-from workbench import recipe as recipes
 from workbench.catalog import folder as catalog
 from workbench.catalog import starter
 from workbench.catalog.model import Model
 from workbench.events import QualityMeasured, SensitivityMeasured
 from workbench.measure import quality
 from workbench.plan import Plan, Planned
-from workbench.quantization import pipeline, sensitivity
+from workbench.quantization import packing, sensitivity
 from workbench.quantization.blocks import Skeleton, device_of
-from workbench.quantization.course import by_block
-from workbench.recipe import PRESETS, Choice, Recipe, with_group_size, with_rules
+from workbench.quantization.course import Course, by_block
+from workbench.recipe import GROUP_SIZES, PRESETS, Choice, Recipe, with_group_size, with_rules
 
 BITS, SINGLE_TOKENS = 3, 2048
 BAR = 0.6  # Spearman's coefficient
@@ -72,8 +69,7 @@ def main(options: argparse.Namespace) -> int:
         failed |= _singles(original, model, measured, options.singles, seed) < BAR
         plans = dict(_pairs(model, base, measured))
         for rounding in ("plain", *options.recipes):
-            with tempfile.TemporaryDirectory() as place:
-                kl = _rounded(original, plans, rounding, options, Path(place), held)
+            kl = _rounded(original, plans, rounding, held)
             for name in plans:
                 if name in kl and f"mix for {name}" in kl:
                     bits = [allocation.average_bits(plans[each]) for each in (name, f"mix for {name}")]
@@ -122,51 +118,43 @@ def _rivals(model: Model, base: Recipe) -> Iterator[tuple[str, Recipe]]:
             fitting = made, f"8 bits in {count} outer blocks"
         if fitting[1]:
             yield fitting[1], fitting[0]
-    yield "8 bits in attention", replace(base, attention=replace(base.attention, bits=8, symmetric=True))
+    yield "8 bits in attention", _raised(model, base, [linear.name for linear in model.linears if linear.in_attention])
 
 
 def _raised(model: Model, base: Recipe, names: list[str]) -> Recipe:
-    choices = {entry.linear.name: entry.choice for entry in plan.make(model, base).linears}
-    for name in names:
-        base = with_rules(base, (name,), replace(choices[name], bits=8, symmetric=True))
+    """8 bits for these layers, with the coarsest groups that divide them: the fairest rival in stored bits."""
+    for entry in plan.make(model, base).linears:
+        if entry.linear.name in names:
+            size = next(size for size in GROUP_SIZES if not entry.linear.in_features % size)
+            raised = replace(entry.choice, bits=8, symmetric=True, group_size=size)
+            base = with_rules(base, (entry.linear.name,), raised)
     return base
 
 
-def _rounded(
-    original: Skeleton,
-    plans: Mapping[str, Plan],
-    rounding: str,
-    options: argparse.Namespace,
-    place: Path,
-    held: quality.Sequences,
-) -> dict[str, float]:
-    """The KL of each plan, rounded plainly or as a recipe of that name does it."""
-    if rounding == "plain":
-        candidates = {name: quality.Plain(original, by_block(made)) for name, made in plans.items()}
-        return {name: event.kl for name, event in _compare(original, candidates, held).items()}
-    specs = {
-        name: {"model": str(original.weights.folder), "output": str(place / str(number) / "model"), "held_tokens": 0,
-               "threads": options.threads, "recipe": recipes.to_dict(_by(made.recipe, PRESETS[rounding]))}
-        for number, (name, made) in enumerate(plans.items())
-    }  # fmt: skip
-    with ProcessPoolExecutor(options.processes, multiprocessing.get_context("spawn")) as pool:
-        list(pool.map(quantize, specs.values()))
-    candidates = {name: Skeleton(Path(spec["output"]), original.device) for name, spec in specs.items()}
+def _rounded(original: Skeleton, plans: Mapping[str, Plan], rounding: str, held: quality.Sequences) -> dict[str, float]:
+    """The KL of each plan, rounded plainly or as the preset of that name does it."""
+    candidates: dict[str, quality.Reader] = {}
+    for name, made in plans.items():
+        if rounding == "plain":
+            candidates[name] = quality.Plain(original, by_block(made))
+        else:
+            candidates[name] = quantized(original, plan.make(made.model, _by(made.recipe, PRESETS[rounding])))
     return {name: event.kl for name, event in _compare(original, candidates, held).items()}
 
 
 def _by(made: Recipe, methods: Recipe) -> Recipe:
-    """The bits, groups and symmetry of `made`, rounded as `methods` does in attention and MLP."""
+    """The bits, groups, symmetry and calibration of `made`, rounded as `methods` does in attention and MLP."""
     return replace(
-        made,
+        methods,
         attention=_like(made.attention, methods.attention),
         mlp=_like(made.mlp, methods.mlp),
         rules=tuple(
-            replace(
-                rule, choice=_like(rule.choice, methods.attention if ".self_attn." in rule.pattern else methods.mlp)
-            )
+            replace(rule, choice=_like(rule.choice, methods.attention if "attn" in rule.pattern else methods.mlp))
             for rule in made.rules
         ),
+        samples=made.samples,
+        length=made.length,
+        seed=made.seed,
     )
 
 
@@ -174,11 +162,37 @@ def _like(own: Choice, other: Choice) -> Choice:
     return own if own.kept else replace(other, bits=own.bits, group_size=own.group_size, symmetric=own.symmetric)
 
 
-def quantize(spec: Mapping) -> None:
-    folder = Path(spec["output"]).parent
-    folder.mkdir()
-    for _ in pipeline.run(spec, folder):
-        pass
+@dataclass(frozen=True)
+class Made:
+    """A quantized model in memory, block by block as `lathe quantize` makes it; norms may hold AWQ scales."""
+
+    original: Skeleton
+    tensors: dict[str, Tensor]
+
+    def add(self, tensors: dict[str, Tensor]) -> None:
+        self.tensors.update((name, tensor.cpu()) for name, tensor in tensors.items())
+
+    def load(self, index: int) -> nn.Module:
+        block, prefix = self.original.load(index), self.original.name(index) + "."
+        own = {name.removeprefix(prefix): each for name, each in self.tensors.items() if name.startswith(prefix)}
+        for name, tensor in packing.unpack_block(own).items():
+            block.get_parameter(name).copy_(tensor)
+        return block
+
+    def embed(self, batches: Iterable[Tensor]) -> list[Tensor]:
+        return self.original.embed(batches)
+
+    def last(self) -> tuple[nn.Module, Tensor]:
+        return self.original.last()
+
+
+def quantized(original: Skeleton, made: Plan) -> Made:
+    """By the same course through the blocks as a job takes; nothing is written."""
+    result = Made(original, {})
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in Course(original, made, Path(folder), result, False).run():
+            pass
+    return result
 
 
 def _compare(
@@ -214,5 +228,4 @@ if __name__ == "__main__":
     given.add_argument("--samples", type=int, default=64, help="calibration samples of 512 tokens")
     given.add_argument("--tokens", type=int, default=32_768, help="held tokens that mixes are measured on")
     given.add_argument("--threads", type=int, default=2)
-    given.add_argument("--processes", type=int, default=1, help="mixes that are quantized at the same time")
     sys.exit(main(given.parse_args()))
