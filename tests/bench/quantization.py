@@ -1,68 +1,100 @@
-"""How much of plain rounding's harm each recipe avoids: `python tests/bench/quantization.py [MODEL] [RECIPE …]`.
+"""How much harm quantizing does, ours beside what it replaces: `python tests/bench/quantization.py [MODEL] [options]`.
 
-Quantizes the model with each recipe, then measures all of them, and plain rounding (RTN) at the same bits, groups and
-symmetry, side by side on the same held tokens. Ends with status 1 when a ratio is above its bar.
+Quantizes the model with each recipe and each calibration seed, every run in a child of its own, then measures all of
+them side by side on two kinds of held text. Plain rounding (RTN) at the same grid is always among them; with `--theirs`
+(an interpreter that has llmcompressor 0.14.0.1 and autoawq 0.2.9) also those tools, on the same token ids and
+at the same stored bits. `--cost` adds time and memory on the CPU. Ends with status 1 when a bar or a goal is missed.
+What a run left in `--place` is not done again.
 """
 
 import argparse
+import math
 import os
 import platform
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
-from workbench import plan, recipe
-from workbench.catalog import folder as catalog
+import standings
+import tables
+from children import Children
+from rivals import GRIDS, cost_runs, quality_runs
+
+from workbench import paths
 from workbench.catalog import starter
-from workbench.events import Note, QualityMeasured
-from workbench.measure import quality
-from workbench.quantization import pipeline
-from workbench.quantization.blocks import Skeleton, device_of
+from workbench.quantization import calibration
+from workbench.quantization.calibration import Sequences
+from workbench.recipe import LAYERED, Recipe
 
 LIBRARIES = ("torch", "transformers", "compressed-tensors")
-BARS = {"layered": 0.5, "best": 0.3}
+KINDS = {"prose": ("essays", "prose", "stories"), "technical and chat": ("technical_held", "dialogue_held")}
+SAMPLES, LENGTH = 64, 512  # about half of our calibration text, so that seeds differ in what they take
+COST_SAMPLES, COST_LENGTH, COST_GRID_POINTS = 24, 256, (6, 20)
+HELD_AT_LEAST = 32_000
 
 
-def main(model: Path, names: list[str], samples: int | None) -> int:
-    with tempfile.TemporaryDirectory(dir=os.environ.get("LATHE_BENCH")) as place:
-        lines, candidates = {}, {}
-        for chosen in names:
-            name = Path(chosen).stem
-            began, cpu = time.monotonic(), time.process_time()
-            spec = {"model": str(model), "output": f"{place}/{name}", "held_tokens": 0}
-            spec["recipe"] = recipe.to_dict(recipe.load(chosen)) | ({"samples": samples} if samples else {})
-            for event in pipeline.run(spec, Path(place)):
-                if isinstance(event, Note):
-                    print(name, event.message.format(**event.values), flush=True)
-            lines[name] = f"{time.monotonic() - began:6.0f} s {time.process_time() - cpu:6.0f} CPU-s"
-            candidates[name] = Skeleton(Path(place) / name, device_of(spec))
-        original = Skeleton(model, device_of({}))
-        planned = plan.make(catalog.inspect(model), recipe.load(names[0]))
-        candidates["RTN"] = quality.Plain(original, pipeline.by_block(planned))
-        held = quality.held(model, quality.HELD_TOKENS)
-        measured = [
-            event for event in quality.compare(original, candidates, held) if isinstance(event, QualityMeasured)
-        ]
-    plain = next(event for event in measured if event.name == "RTN")
-    print(f"\n{model.name}: {plain.tokens} held tokens, original perplexity {plain.original_perplexity:.2f}")
-    print(f"python {platform.python_version()}", *(f"{name} {version(name)}" for name in LIBRARIES))
-    failed = plain.tokens < 8000
-    for event in measured:
-        ratio, bar = event.kl / plain.kl, BARS.get(event.name)
-        failed |= bar is not None and ratio > bar
-        print(
-            f"{event.name:10} KL {event.kl:.4f}  ratio {ratio:.3f}{f' (bar {bar})' if bar else '':10}  perplexity "
-            f"{event.perplexity:.2f}  top-1 {event.top1_agreement:.3f}  {lines.get(event.name, '')}"
-        )
+def main(options: argparse.Namespace) -> int:
+    print(f"python {platform.python_version()}", *(f"{name} {version(name)}" for name in LIBRARIES), flush=True)
+    failed = False
+    with tempfile.TemporaryDirectory() as fresh:
+        place, ends_at = options.place or Path(fresh), time.monotonic() + options.limit
+        if not options.no_quality:
+            failed |= _quality(options, Children(options.model, options.theirs, place, options.jobs, ends_at))
+        if options.cost:
+            apart = Children(options.model, options.theirs, place / "cost", options.cost_jobs, ends_at, cpu=True)
+            failed |= _cost(options, apart)
     return int(failed)
 
 
+def _quality(options: argparse.Namespace, children: Children) -> bool:
+    calibrations = {seed: _calibration(options.model, SAMPLES, LENGTH, seed) for seed in range(options.seeds)}
+    for seed, (_, sequences) in calibrations.items():
+        print(f"seed {seed}: {len(sequences.pieces)} calibration samples, {sequences.tokens} tokens")
+    grids = [GRIDS[number] for number in options.grids]
+    rivals = {"steps": 20, "dtype": options.dtype} if options.theirs else None
+    runs = list(quality_runs(grids, calibrations, rivals, threads=options.threads))
+    held = {kind: [str(paths.RESOURCES / "held" / f"{name}.txt") for name in names] for kind, names in KINDS.items()}
+    done = children.measure(children.quantize(runs), held)
+    if not done:
+        return True
+    tokens = standings.together(done[0].measures.values()).tokens
+    print(f"\n{options.model.name}: {tokens} held tokens, theirs in {options.dtype}, {len(done)} of {len(runs)} runs")
+    failed = tables.quality(done)
+    return failed or tokens < HELD_AT_LEAST or len(done) < len(runs)
+
+
+def _cost(options: argparse.Namespace, children: Children) -> bool:
+    calibrated, sequences = _calibration(options.model, COST_SAMPLES, COST_LENGTH, 0)
+    runs = cost_runs(calibrated, sequences, COST_GRID_POINTS, threads=options.threads, dtype=options.dtype)
+    runs = [run for run in runs if options.only in run.name and (options.theirs or "recipe" in run.spec)]
+    return tables.cost(children.quantize(runs))
+
+
+def _calibration(model: Path, samples: int, length: int, seed: int) -> tuple[Recipe, Sequences]:
+    """A recipe that says which text is taken, and the tokens that it takes."""
+    recipe = replace(LAYERED, samples=samples, length=length, seed=seed)
+    tokenizer = calibration.tokenizer_of(model)
+    return recipe, calibration.sequences(calibration.own_text(), tokenizer, length, samples * length, seed)
+
+
 if __name__ == "__main__":
-    options = argparse.ArgumentParser(description=__doc__)
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("model", nargs="?", type=Path, default=starter.where())
-    options.add_argument("recipes", nargs="*", default=["layered", "best"], help="presets or recipe files")
-    options.add_argument("--samples", type=int, help="calibration samples of 512 tokens; as many as the recipe says")
-    given = options.parse_args()
-    sys.exit(main(given.model, given.recipes, given.samples))
+    options.add_argument("--theirs", help="the interpreter that has the tools to compare with")
+    options.add_argument("--seeds", type=int, default=3, help="calibration seeds")
+    options.add_argument("--grids", type=int, nargs="*", default=[0, 1, 2], help="which of the grids")
+    options.add_argument("--jobs", type=int, default=1, help="children at the same time")
+    options.add_argument("--threads", type=int, default=os.cpu_count(), help="threads of a child")
+    options.add_argument("--dtype", default="bfloat16", help="what theirs computes in")
+    options.add_argument("--place", type=Path, help="folder that keeps the runs")
+    options.add_argument("--cost", action="store_true", help="also measure time and memory")
+    options.add_argument("--cost-jobs", type=int, default=1, help="children at the same time while that is measured")
+    options.add_argument("--only", default="", help="of the cost, only rows with this in their name")
+    options.add_argument(
+        "--limit", type=float, default=math.inf, help="seconds; what is not quantized then is left out"
+    )
+    options.add_argument("--no-quality", action="store_true")
+    sys.exit(main(options.parse_args()))
