@@ -90,8 +90,7 @@ class Choosing(QObject):
     def _follow(self) -> None:
         """A scan and a mix are of what the recipe says below a mix that it holds."""
         if model := self.draft.model:
-            self.mixes.follow(model, self.draft.recipe)
-            self.scans.take(model, self.mixes.base(model, self.draft.recipe))
+            self.scans.take(model, self.mixes.follow(model, self.draft.recipe))
 
     def take_recipe(self, chosen: Recipe) -> None:
         """Plan anew with another recipe."""

@@ -17,7 +17,7 @@ PAUSE_S = 0.2  # a value that is being turned passes over many
 
 
 class Mixes(QObject):
-    """`proposal` or `error` answers `target`; both are None while it is searched for.
+    """`proposal` or `error` answers `target`; both are None while it is searched for. `inside`: the recipe holds a mix.
 
     Signals: `changed` when one of them did, `recipe_wanted(recipe)` to take a mix or to go back behind one.
     """
@@ -29,27 +29,31 @@ class Mixes(QObject):
         super().__init__()
         self._tasks = tasks
         self._searching: asyncio.Task | None = None
-        self._asked: Recipe | None = None  # for which recipe
+        self._base: Recipe | None = None
+        self._asked: Recipe | None = None  # for which base
         self._used: Mixed | None = None
+        self.inside = False
         self.target: Target | None = None
         self.proposal: Proposal | None = None
         self.error: WorkbenchError | None = None
 
-    def base(self, model: Model, recipe: Recipe) -> Recipe:
-        """The recipe that a mix is made of: where `recipe` holds one already, what lies below it."""
-        return self._used.below(model, recipe) if self._used else recipe
-
-    def want(self, model: Model, recipe: Recipe, found: tuple[SensitivityMeasured, ...], target: Target) -> None:
+    def want(self, model: Model, found: tuple[SensitivityMeasured, ...], target: Target) -> None:
         """Search the mix of least damage under the target; what was searched before is not wanted any more."""
         self._forget()
-        self.target, self._asked = target, self.base(model, recipe)
-        self._searching = self._tasks.start(self._search(model, self._asked, found, target))
+        self.target, self._asked = target, self._base
+        self._searching = self._tasks.start(self._search(model, self._base, found, target))
         self.changed.emit()
 
-    def follow(self, model: Model, recipe: Recipe) -> None:
-        """Forget a proposal that another recipe than this was made into."""
-        if self.target and self._asked != self.base(model, recipe):
+    def follow(self, model: Model, recipe: Recipe) -> Recipe:
+        """Take another recipe and return what a mix would be made of: where it holds one already, what lies below it.
+
+        A proposal made of another recipe is forgotten.
+        """
+        self._base = self._used.below(model, recipe) if self._used else recipe
+        self.inside = self._base != recipe
+        if self.target and self._asked != self._base:
             self.discard()
+        return self._base
 
     def use(self) -> None:
         """Have the mix in the recipe."""
@@ -58,15 +62,11 @@ class Mixes(QObject):
             self.discard()
             self.recipe_wanted.emit(proposal.recipe)
 
-    def can_undo(self, recipe: Recipe) -> bool:
-        """Whether `recipe` is a mix as it was taken."""
-        return self._used is not None and recipe == self._used.mix
-
     def undo(self) -> None:
-        """Go back to the recipe before the mix."""
-        if used := self._used:
+        """Take the mix out of the recipe; what was edited since stays."""
+        if self.inside and self._base:
             self._used = None
-            self.recipe_wanted.emit(used.base)
+            self.recipe_wanted.emit(self._base)
 
     def discard(self) -> None:
         """Forget the proposal; the recipe stays."""

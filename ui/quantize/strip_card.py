@@ -115,7 +115,7 @@ class StripCard(Card):
         if view != PLAN and lacking:
             self.scan.draw(self._locked)
         if view == MIX:
-            self.target.draw(self._plan, self._mixes.can_undo(self._plan.recipe), self._locked)
+            self.target.draw(self._plan, self._locked)
         self._show_figures()
 
     def _made(self) -> list[Cell]:
@@ -129,7 +129,7 @@ class StripCard(Card):
 
     def _search(self, target: Target) -> None:
         if self._plan and not self._locked:
-            self._mixes.want(self._plan.model, self._plan.recipe, tuple(self._scans.found.values()), target)
+            self._mixes.want(self._plan.model, tuple(self._scans.found.values()), target)
 
     def _show_scale(self) -> None:
         damage = self.view == SENSITIVITY and self.choice.measure == heat.DAMAGE

@@ -42,20 +42,21 @@ class TargetBar(QWidget):
         language.bind(self.use.setToolTip, "Write the mix into the recipe as rules, which each layer's form can change")
         self.discard = button("Discard", mixes.discard, kind="quiet")
         self.undo = button("Take the mix out", mixes.undo, kind="quiet", icon="arrow-go-back-line")
+        language.bind(self.undo.setToolTip, "Go back to the recipe below it; what you changed since stays")
         self.bits.valueChanged.connect(lambda bits: self._want(Target(bits=round(bits, 2))))
         self.size.valueChanged.connect(lambda size: self._want(Target(size=round(size * GB))))
         self.low.clicked.connect(self._on_low)
         self._shown: tuple[Plan | None, Target | None] = (None, None)
         self._lay_out()
 
-    def draw(self, plan: Plan, can_undo: bool, locked: bool) -> None:
+    def draw(self, plan: Plan, locked: bool) -> None:
         """Show the plan's figures, or the proposal's where there is one."""
         mixes, proposal = self._mixes, self._mixes.proposal
         target = mixes.target
         self._put(proposal.plan if proposal else plan, target)
         for field in (self.bits, self.size, self.low):
             field.setEnabled(not locked)
-        language.show(self.outcome.setText, self._told(proposal, can_undo))
+        language.show(self.outcome.setText, self._told(proposal))
         if proposal:
             language.bind(
                 self.outcome.setToolTip,
@@ -67,17 +68,17 @@ class TargetBar(QWidget):
         self.discard.setVisible(target is not None)
         self.use.setVisible(target is not None)
         self.use.setEnabled(proposal is not None and proposal.recipe != proposal.base and not locked)
-        self.undo.setVisible(can_undo and target is None)
+        self.undo.setVisible(mixes.inside and target is None)
         self.undo.setEnabled(not locked)
 
-    def _told(self, proposal: Proposal | None, can_undo: bool) -> Sentence | str:
+    def _told(self, proposal: Proposal | None) -> Sentence | str:
         if error := self._mixes.error:
             return f"{error} {error.hint}".strip()
         if proposal is not None:
             return told(proposal)
         if self._mixes.target is not None:
             return Sentence("Searching the mix of least damage…")
-        if can_undo:
+        if self._mixes.inside:
             return Sentence("The mix is in the recipe. Each layer can still be changed.")
         return Sentence("Set a target: the bits go where they prevent the most damage.")
 
