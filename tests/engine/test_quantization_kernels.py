@@ -55,6 +55,17 @@ def test_the_width_is_seen_in_the_words_where_their_number_does_not_tell(columns
 
 
 @pytest.mark.parametrize("choice", [SYMMETRIC, ASYMMETRIC])
+def test_columns_grouped_out_of_order_are_read_each_with_its_group(choice):
+    """As llm-compressor and GPTQ tools write them with the activation order "group"; Lathe itself never does."""
+    weight, order = torch.randn(48, 64), torch.randperm(64)
+    result = nearest(weight[:, order], choice, BF16)
+    back, groups = torch.argsort(order), torch.arange(64, dtype=torch.int32) // choice.group_size
+    packed = packing.pack(result.integers[:, back], result.grid, choice, BF16) | {"weight_g_idx": groups[back]}
+    read = packing.unpack_block({f"q.{part}": tensor for part, tensor in packed.items()})["q.weight"]
+    assert torch.equal(read, result.grid.values(result.integers)[:, back])
+
+
+@pytest.mark.parametrize("choice", [SYMMETRIC, ASYMMETRIC])
 def test_a_group_of_zeros_stays_zero(choice):
     weight = torch.randn(4, 64)
     weight[1] = 0
@@ -77,6 +88,36 @@ def test_moments_do_not_depend_on_the_batches(loud):
         alone.add(row[None])
     assert torch.allclose(alone.matrix, together, rtol=1e-4, atol=1e-4 * together.abs().max().item())
     assert torch.allclose(together, X.T @ X / len(X), rtol=1e-4, atol=1e-4)
+
+
+def test_moments_can_be_looked_at_in_between(monkeypatch, loud):
+    monkeypatch.setattr("workbench.quantization.moments.STRIP", 24)  # the last strip is narrower
+    _, together, X = loud
+    moments = Moments(64, torch.device("cpu"))
+    for part in X.split(300):
+        moments.add(part)
+        assert torch.equal(moments.matrix, moments.matrix.T)
+    assert torch.allclose(moments.matrix, together, rtol=1e-4, atol=1e-4 * together.abs().max().item())
+
+
+@pytest.mark.parametrize("choice", [SYMMETRIC, ASYMMETRIC])
+def test_searches_look_at_what_the_integers_stand_for(monkeypatch, loud, choice):
+    weight, H, _ = loud
+    found = grid.search(weight, H, choice, BF16)
+    assert torch.equal(found.nearest(weight), found.values(found.integers(weight)))
+    monkeypatch.setattr(grid, "PIECE", 5 * 64)
+    in_pieces = grid.search(weight, H, choice, BF16)
+    assert torch.equal(in_pieces.scale, found.scale) and torch.equal(in_pieces.zero, found.zero)
+
+
+@pytest.mark.parametrize("size", [5, 256, 700])
+def test_a_triangle_is_inverted_in_its_place(size):
+    torch.manual_seed(0)
+    lower = torch.randn(size, size, dtype=torch.float64).tril_() / size**0.5
+    lower.diagonal().abs_().add_(1)
+    inverse = lower.float()
+    gptq._invert(inverse)
+    assert torch.allclose(inverse.double() @ lower, torch.eye(size, dtype=torch.float64), atol=1e-5)
 
 
 def test_output_error_is_that_of_the_outputs(loud):
@@ -146,6 +187,14 @@ def test_dead_inputs_do_no_harm(loud):
     scale = awq.search_scale([weight], H, ASYMMETRIC, BF16)
     assert torch.isfinite(scale).all() and (scale > 0).all()
     assert torch.equal(awq.search_scale([weight], torch.zeros(64, 64), ASYMMETRIC, BF16), torch.ones(64))
+
+
+def test_candidates_that_are_scored_together_give_the_same_scale(loud, monkeypatch):
+    weight, H, _ = loud
+    together = awq.search_scale([weight[:20], weight[20:]], H, ASYMMETRIC, BF16)
+    monkeypatch.setattr(awq, "TOGETHER", 0)
+    assert torch.equal(awq.search_scale([weight[:20], weight[20:]], H, ASYMMETRIC, BF16), together)
+    assert not torch.equal(together, torch.ones_like(together))
 
 
 def test_awq_scale_lowers_the_error(loud):

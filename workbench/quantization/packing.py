@@ -12,6 +12,7 @@ from workbench.recipe import BITS, WHOLE_ROW, Choice
 WORD = 32  # bits
 PIECE = 1 << 24  # integers packed together: there are copies four times as wide
 PARTS = ("weight_packed", "weight_scale", "weight_zero_point", "weight_shape")
+ORDER = "weight_g_idx"  # the group of each column, where columns were grouped in another order than they lie in
 
 
 def scheme_of(choice: Choice, targets: list[str]) -> QuantizationScheme:
@@ -52,14 +53,15 @@ def unpack(packed: dict[str, Tensor], scheme: QuantizationScheme) -> Tensor:
 def unpack_block(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """A block's stored tensors with every packed weight as a plain one; names are relative to the block.
 
-    Bits, group and symmetry follow from the shapes, so that no target pattern has to be interpreted.
+    Bits, group and symmetry follow from the shapes, so that no target pattern has to be interpreted. Checkpoints made
+    elsewhere may say column by column which group it is of.
     """
     plain = {name: tensor for name, tensor in tensors.items() if ".weight_" not in name}
     for name, packed in tensors.items():
         module, _, part = name.rpartition(".")
         if part != "weight_packed":
             continue
-        own = {leaf: tensors[f"{module}.{leaf}"] for leaf in PARTS if f"{module}.{leaf}" in tensors}
+        own = {leaf: tensors[f"{module}.{leaf}"] for leaf in (*PARTS, ORDER) if f"{module}.{leaf}" in tensors}
         columns = int(own["weight_shape"][1])
         groups = own["weight_scale"].shape[1]
         choice = Choice(
