@@ -14,6 +14,7 @@ from workbench.recipe import Choice
 
 STEPS = 20  # exponents 0, 0.05 … 0.95
 LIMIT = 1e3  # no channel is scaled by more, in either direction
+TOGETHER = 1 << 22  # errors of all candidates up to which H is read once for all of them
 
 
 def search_scale(
@@ -32,19 +33,24 @@ def search_scale(
     if not alive.any():
         return torch.ones_like(loud)
     loud = torch.where(alive, loud, loud[alive].min()).clamp(min=1e-8 * loud.max().item())
-    scales, errors = [], []
-    for step in range(STEPS) if choice.scale else (STEPS // 2,):
-        scale = loud ** (0.5 * step / STEPS)
-        scale = (scale / scale.log().mean().exp()).clamp(1 / LIMIT, LIMIT)
-        scales.append(scale)
-        errors.append(sum(error_sum(_wrong(weight * scale, choice, stored).div_(scale), H) for weight in weights))
+    scales = [loud ** (0.5 * step / STEPS) for step in (range(STEPS) if choice.scale else (STEPS // 2,))]
+    scales = [(scale / scale.log().mean().exp()).clamp(1 / LIMIT, LIMIT) for scale in scales]
+    if len(scales) * sum(weight.numel() for weight in weights) <= TOGETHER:
+        some = torch.cat(list(weights))
+        wrong = torch.stack([_wrong(some, scale, choice, stored) for scale in scales])
+        errors = (wrong.flatten(0, 1) @ H).view_as(wrong).mul_(wrong).sum((1, 2))
+    else:
+        errors = torch.stack(
+            [sum(error_sum(_wrong(weight, scale, choice, stored), H) for weight in weights) for scale in scales]
+        )
     # The GPU is asked once, not for every candidate.
-    return scales[int(torch.stack(errors).nan_to_num(nan=float("inf")).argmin())]
+    return scales[int(errors.nan_to_num(nan=float("inf")).argmin())]
 
 
-def _wrong(weight: Tensor, choice: Choice, stored: torch.dtype) -> Tensor:
-    grid = fit(weight, choice, stored)
-    return grid.nearest(weight).sub_(weight)
+def _wrong(weight: Tensor, scale: Tensor, choice: Choice, stored: torch.dtype) -> Tensor:
+    """What plain rounding of the enlarged weight leaves wrong in the weight itself."""
+    enlarged = weight * scale
+    return fit(enlarged, choice, stored).nearest(enlarged).sub_(enlarged).div_(scale)
 
 
 def fold_norm(
