@@ -131,6 +131,15 @@ REFUSALS = [
         "Draft model vocab_size=1000. Using models with different tokenizers can cause out-of-bounds errors",
         {"target": 49152, "draft": 1000},
     ),
+    (
+        API + "  Value error, Unknown attention backend: 'FAST'. Valid options are: FLASH_ATTN, TRITON_ATTN",
+        {"name": "FAST"},
+    ),
+    (
+        CORE + "ValueError: Selected backend AttentionBackendEnum.FLASH_ATTN is not valid for this configuration. "
+        "Reason: ['kv_cache_dtype not supported']",
+        {"name": "FLASH_ATTN", "reason": "'kv_cache_dtype not supported'"},
+    ),
     ("api_server.py: error: unrecognized arguments: --nonsense 3", {"arguments": "--nonsense 3"}),
 ]
 

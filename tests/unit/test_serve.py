@@ -80,6 +80,11 @@ class Serving:
         return self.all(Failed)[0]
 
 
+async def test_a_chat_template_that_is_not_there_is_said_before_the_start(tmp_path, model):
+    serving = Serving(tmp_path, Profile(model, chat_template=tmp_path / "none.jinja"), ("answer", "ours"))
+    assert "no chat template" in str((await serving.failed()).message)
+
+
 async def test_the_attention_backend_that_the_engine_chose_is_told_once(tmp_path, model):
     line = "(Worker pid={0}) INFO [cuda.py:507] Using FLASH_ATTN attention backend out of potential backends: x."
     serving = Serving(

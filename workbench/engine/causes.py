@@ -210,6 +210,17 @@ ROWS = _table(
         Sentence("Choose a draft model of the same family."),
     ),
     (
+        r"Unknown attention backend: '(?P<name>[^']*)'",
+        Sentence("vLLM has no attention backend called {name}."),
+        Sentence("Leave it empty: vLLM then chooses one that works."),
+    ),
+    (
+        r"Selected backend (?:AttentionBackendEnum\.)?(?P<name>\w+) is not valid for this configuration\. "
+        r"Reason: \[(?P<reason>[^\n]*)\]",
+        Sentence("The attention backend {name} cannot serve this model here: {reason}"),
+        Sentence("Leave it empty: vLLM then chooses one that works."),
+    ),
+    (
         r"error: unrecognized arguments: (?P<arguments>[^\n]+)",
         Sentence("vLLM does not know these arguments: {arguments}"),
         Sentence("Remove them from the further arguments."),

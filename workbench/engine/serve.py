@@ -63,6 +63,11 @@ async def _prepared(profile: Profile, settings: Settings, on_event: Callable[[Ev
             "{folder} holds no model.", "Choose a folder with config.json and safetensors files.",
             folder=str(profile.model),
         )  # fmt: skip
+    if profile.chat_template and not profile.chat_template.is_file():
+        raise WorkbenchError(
+            "There is no chat template at {path}.", "Choose another file, or leave it empty.",
+            path=str(profile.chat_template),
+        )  # fmt: skip
     if profile.port and not sockets.is_free(profile.port):
         raise WorkbenchError(
             "Port {port} is taken by another program.", "Choose another port, or 0 for a free one.", port=profile.port
