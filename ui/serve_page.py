@@ -32,8 +32,7 @@ from ui.widgets.slot_tab import NAMES, SlotTab
 from workbench.catalog import capacity, folder
 from workbench.catalog.capacity import Capacity, Device
 from workbench.catalog.model import Model
-from workbench.engine import command, facts, payoff
-from workbench.engine.drafts import Candidate
+from workbench.engine import command, facts
 from workbench.engine.facts import EngineFacts
 from workbench.engine.fit import fit
 from workbench.engine.profile import Profile
@@ -60,8 +59,7 @@ class ServePage(Page):
         self._facts_error: WorkbenchError | None = None
         self._pair_banner: Banner | None = None
         self._drafts = Drafts(settings, tasks, notices, self)
-        self._drafts.judged.connect(self._on_judged)
-        self._drafts.copied.connect(self._on_copied)
+        self._drafts.changed.connect(self.touch)
         self.set_title("Serve")
         self.head.addStretch(1)
         self.start_button = self.set_primary("Start", self.start, icon="play-fill")
@@ -162,7 +160,7 @@ class ServePage(Page):
             self.forms[side].setEnabled(side not in running)
         self._draw_primary(filled, running)
         self._draw_note(filled)
-        self._draw_losses(filled)
+        self.losses.show_engines(len(filled) == 2)
         self._draw_command()
 
     # -- parts
@@ -201,8 +199,7 @@ class ServePage(Page):
         right.setSpacing(12)
         self._notes = QVBoxLayout()
         right.addLayout(self._notes)
-        self.losses = Losses()
-        self.losses.switched_off.connect(self._switch_off)
+        self.losses = Losses(self.engines, self.forms)
         right.addWidget(self.losses)
         right.addWidget(self.empty, 1)
         right.addLayout(self._cards)
@@ -226,9 +223,7 @@ class ServePage(Page):
         form, card = self.forms[side], self.cards[side]
         form.changed.connect(lambda: self._weigh(side))
         form.model_picked.connect(lambda path: self._on_picked(side, path))
-        form.drafting.added.connect(lambda path: self._drafts.add(side, path))
-        form.drafting.copy_asked.connect(lambda path: self._drafts.copy(side, path))
-        self._drafts.copying.connect(form.drafting.show_copying)
+        self._drafts.attach(side, form)
         card.start_asked.connect(lambda: self.start_one(side))
         card.stop_asked.connect(lambda: self.engines.stop(side))
         card.chat_asked.connect(self.chat_asked)
@@ -256,13 +251,6 @@ class ServePage(Page):
             self._pair_banner = Banner("info", note, closable=False)
             self._pair_banner.setProperty("note", note)
             self._notes.addWidget(self._pair_banner)
-
-    def _draw_losses(self, filled: list[str]) -> None:
-        for side in SIDES:
-            chosen = self.forms[side].drafting.list.chosen
-            ready = self.engines.state(side) == "ready"
-            told = payoff.loss(self.engines.run(side).sample, (chosen and chosen.cost) or 0.0) if ready else None
-            self.losses.show_loss(side, told, len(filled) == 2)
 
     def _draw_command(self) -> None:
         profile = None
@@ -335,30 +323,9 @@ class ServePage(Page):
                 self._fits[side] = fit(model, profile, self._device) if profile else None
             except WorkbenchError:
                 self._fits[side] = None  # the command's place says why
-        self._ask_for_drafts(side)
+        if model is None or not self.engines.is_running(side):
+            self._drafts.ask(side, model)
         self.touch()
-
-    def _ask_for_drafts(self, side: str) -> None:
-        model, profile = self.models[side], None
-        if model and not self.engines.is_running(side):
-            try:
-                profile = self.forms[side].profile()
-            except WorkbenchError:
-                profile = Profile(model.folder)  # what cannot draft must still be judged
-        self._drafts.ask(side, model, profile)
-
-    def _on_judged(self, side: str, candidates: list[Candidate]) -> None:
-        self.forms[side].drafting.show_candidates(candidates)
-        self.touch()
-
-    def _on_copied(self, side: str, copy: Path) -> None:
-        self.forms[side].drafting.add(copy)
-
-    def _switch_off(self, side: str) -> None:
-        """Serve the same without drafting."""
-        if profile := self.engines.profile(side):
-            self.forms[side].show_profile(replace(profile, speculation=None))
-            self.engines.start(side, replace(profile, speculation=None))
 
     def _profile(self, side: str) -> Profile | None:
         """The form's profile; what is wrong with it is told."""

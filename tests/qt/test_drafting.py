@@ -161,7 +161,7 @@ async def test_h25_a_loss_is_told_and_can_be_switched_off(page, drafting, until,
     run.apply(EngineSample(2.0, drafts=500, draft_tokens=1500, accepted_tokens=15))
     page.touch()
     await until(lambda: "1.0 %" in banner.sentence.text())
-    page.losses.switched_off.emit("original")
+    page.losses.switch_off("original")
     ((side, profile),) = started
     assert side == "original" and profile.speculation is None and drafting.list.chosen is None
     run.apply(EngineSample(3.0, drafts=900, draft_tokens=2700, accepted_tokens=1500))

@@ -9,6 +9,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 from ui.engines import SIDES
 from ui.notices import Notices
 from ui.tasks import Tasks
+from ui.widgets.profile_form import ProfileForm
 from workbench import adaption, jobs
 from workbench.catalog.devices import Device
 from workbench.catalog.folder import Unreadable, inspect
@@ -24,14 +25,9 @@ PAUSE_MS = 150  # a number that is being typed is judged once
 
 
 class Drafts(QObject):
-    """`judged(side, candidates)` after a model, its profile or the library changed.
+    """Keeps the lists of the forms it is attached to. `changed` when one of them has other ways than before."""
 
-    `copying(bool)` says whether an adapted copy is being made, `copied(side, Path)` where it is then.
-    """
-
-    judged = Signal(str, object)
-    copied = Signal(str, object)
-    copying = Signal(bool)
+    changed = Signal()
 
     def __init__(self, settings: Settings, tasks: Tasks, notices: Notices, parent: QObject):
         super().__init__(parent)
@@ -39,11 +35,18 @@ class Drafts(QObject):
         self._found: dict[Path, Model | Unreadable] = {}
         self._device: Device | None = None
         self._facts: EngineFacts | None = None
+        self._forms: dict[str, ProfileForm] = {}
         self._asked: dict[str, tuple[Model, Profile]] = {}
-        self._copy: asyncio.Task | None = None
+        self._copying: asyncio.Task | None = None
         self._timers = {side: QTimer(self, singleShot=True, interval=PAUSE_MS) for side in SIDES}
         for side, timer in self._timers.items():
             timer.timeout.connect(lambda side=side: self._begin(side))
+
+    def attach(self, side: str, form: ProfileForm) -> None:
+        """Serve this side's form."""
+        self._forms[side] = form
+        form.drafting.added.connect(lambda path: self._tasks.start(self._add(side, path)))
+        form.drafting.copy_asked.connect(lambda path: self._copy(side, path))
 
     def show_library(self, found: Sequence[Model | Unreadable]) -> None:
         """Judge these models and heads from now on, beside those that were added."""
@@ -54,23 +57,27 @@ class Drafts(QObject):
         self._device, self._facts = device, facts
         self._again()
 
-    def ask(self, side: str, model: Model | None, profile: Profile | None) -> None:
-        """Judge for this model as it would be served."""
-        if model is None or profile is None:
-            self._asked.pop(side, None)
-        else:
-            self._asked[side] = (model, profile)
-            self._timers[side].start()
+    def ask(self, side: str, model: Model | None) -> None:
+        """Judge for this model as the side's form would have it served."""
+        self._asked.pop(side, None)
+        if model is None:
+            return
+        try:
+            profile = self._forms[side].profile()
+        except WorkbenchError:
+            profile = None  # what cannot draft must still be judged
+        self._asked[side] = (model, profile or Profile(model.folder))
+        self._timers[side].start()
 
-    def add(self, side: str, folder: Path) -> None:
-        """Look at one more folder."""
-        self._tasks.start(self._add(side, folder))
-
-    def copy(self, side: str, draft: Path) -> None:
+    def _copy(self, side: str, draft: Path) -> None:
         """Make the copy of `draft` that is adapted to the side's model."""
-        if side in self._asked and self._copy is None:
-            self._copy = self._tasks.start(self._make(side, draft, self._asked[side][0].folder))
-            self.copying.emit(True)
+        if side in self._asked and self._copying is None:
+            self._copying = self._tasks.start(self._make(side, draft, self._asked[side][0].folder))
+            self._show_copying(True)
+
+    def _show_copying(self, copying: bool) -> None:
+        for form in self._forms.values():
+            form.drafting.show_copying(copying)
 
     def _again(self) -> None:
         for side in self._asked:
@@ -87,7 +94,8 @@ class Drafts(QObject):
         found = list(self._found.values())
         listed = await asyncio.to_thread(drafts.listing, *asked, found, self._device, self._facts)
         if self._asked.get(side) == asked:
-            self.judged.emit(side, listed)
+            self._forms[side].drafting.show_candidates(listed)
+            self.changed.emit()
 
     async def _add(self, side: str, folder: Path) -> None:
         try:
@@ -103,8 +111,7 @@ class Drafts(QObject):
             output = adaption.proposed(draft, target)
             await jobs.run(jobs.create("adapt", adaption.spec(chosen, output)), lambda event: None, self._settings)
         finally:
-            self._copy = None
-            self.copying.emit(False)
+            self._copying = None
+            self._show_copying(False)
         self._notices.info(Sentence("The adapted copy is in {folder}.", {"folder": str(output)}))
-        await self._add(side, output)
-        self.copied.emit(side, output)
+        self._forms[side].drafting.add(output)

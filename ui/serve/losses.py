@@ -1,21 +1,25 @@
 """Says of each engine when drafting makes it slower, and offers to serve without."""
 
-from PySide6.QtCore import Signal
+from collections.abc import Mapping
+from dataclasses import replace
+
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from ui import language
+from ui.engines import Engines
 from ui.widgets import Banner, button
+from ui.widgets.profile_form import ProfileForm
 from ui.widgets.slot_tab import NAMES
+from workbench.engine import payoff
 from workbench.words import Sentence
 
 
 class Losses(QWidget):
-    """`switched_off(side)` when the user takes the offer; what was dismissed stays away until it was past once."""
+    """What was dismissed stays away until it was past once."""
 
-    switched_off = Signal(str)
-
-    def __init__(self) -> None:
+    def __init__(self, engines: Engines, forms: Mapping[str, ProfileForm]) -> None:
         super().__init__()
+        self._engines, self._forms = engines, forms
         self._banners: dict[str, Banner] = {}
         self._dismissed: set[str] = set()
         self._column = QVBoxLayout(self)
@@ -23,8 +27,15 @@ class Losses(QWidget):
         self._column.setSpacing(8)
         self.hide()
 
-    def show_loss(self, side: str, told: Sentence | None, two: bool) -> None:
-        """`told` is what the engine's counters say; None where drafting may pay. With `two` engines it is named."""
+    def show_engines(self, two: bool) -> None:
+        """Look at the engines' counters; with `two` models each is named."""
+        for side, form in self._forms.items():
+            chosen = form.drafting.list.chosen
+            ready = self._engines.state(side) == "ready"
+            told = payoff.loss(self._engines.run(side).sample, (chosen and chosen.cost) or 0.0) if ready else None
+            self._show(side, told, two)
+
+    def _show(self, side: str, told: Sentence | None, two: bool) -> None:
         if told is None:
             self._dismissed.discard(side)
             self._remove(side)
@@ -37,11 +48,18 @@ class Losses(QWidget):
         self.setVisible(bool(self._banners))
 
     def _add(self, side: str, told: Sentence) -> None:
-        off = button("Serve without drafting", lambda: self.switched_off.emit(side))
+        off = button("Serve without drafting", lambda: self.switch_off(side))
         banner = Banner("warning", told, off)
         banner.closed.connect(lambda: self._dismiss(side))
         self._banners[side] = banner
         self._column.addWidget(banner)
+
+    def switch_off(self, side: str) -> None:
+        """Serve the same without drafting."""
+        if profile := self._engines.profile(side):
+            plain = replace(profile, speculation=None)
+            self._forms[side].show_profile(plain)
+            self._engines.start(side, plain)
 
     def _dismiss(self, side: str) -> None:
         self._dismissed.add(side)
