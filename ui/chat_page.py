@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -61,6 +62,7 @@ class ChatPage(Page):
         self._writing: Turn | None = None
         self._unsaved = False
         self._models: dict[Path, Model | None] = {}
+        self._answering: dict[str, str] = {}  # by side, the model chosen of those that its engine has
         self.set_title("Chat")
         self._lay_out()
         self._connect()
@@ -127,6 +129,7 @@ class ChatPage(Page):
         self.engines.changed.connect(self._on_engine)
         for side, column in self.columns.items():
             column.action.clicked.connect(partial(self._on_action, side))
+            column.model_chosen.connect(partial(self._answer_as, side))
 
     # -- asking ------------------------------------------------------------------------------------------------
 
@@ -143,7 +146,7 @@ class ChatPage(Page):
         turn = Turn(prompt, chosen.chosen(), together=len(sides) > 1 and self.sampling.together)
         asked = {side: messages(self.conversation, side, prompt) for side in sides}
         for side in sides:
-            turn.replies[side] = Reply(self.engines.endpoint(side).model)
+            turn.replies[side] = Reply(self._endpoint(side).model)
         self.conversation.turns.append(turn)
         self._keep(partial(self.store.add_turn, self.conversation, turn))
         for side, column in self.columns.items():
@@ -156,7 +159,7 @@ class ChatPage(Page):
     def answer_last(self, side: str) -> None:
         """Ask a side that was not running when the last prompt was sent."""
         turn = self.conversation.turns[-1]
-        endpoint = self.engines.endpoint(side)
+        endpoint = self._endpoint(side)
         if endpoint is None or self._writing:
             return
         before = Conversation(self.conversation.turns[:-1], self.conversation.system)
@@ -175,7 +178,7 @@ class ChatPage(Page):
 
     async def _answer(self, turn: Turn, asked: dict[str, list], sampling: Sampling) -> None:
         try:
-            await ask(turn, asked, self.engines.endpoint, sampling, partial(self._take, turn))
+            await ask(turn, asked, self._endpoint, sampling, partial(self._take, turn))
         finally:
             self._writing = None
             self._compare(turn)
@@ -346,14 +349,29 @@ class ChatPage(Page):
         self.fairness.setVisible(len(ready) > 1)
 
     def _draw_column(self, side: str, column: ChatColumn) -> None:
-        endpoint: Endpoint | None = self.engines.endpoint(side)
+        endpoint = self._endpoint(side)
         profile = self.engines.profile(side)
         model = self._models.get(Path(profile.model)) if profile else None
         state = None if endpoint else STATES.get(self.engines.state(side))
         served = endpoint.model if endpoint else (model.name if model else self._answered_as(side))
         column.show_head(served, model, state)
+        column.show_models(self._names(side) if endpoint else [], served)
         column.offer(self._action_of(side))
         column.transcript.flush()
+
+    def _names(self, side: str) -> list[str]:
+        """The models that the side's engine answers as: the model itself first, then its adapters."""
+        endpoint, profile = self.engines.endpoint(side), self.engines.profile(side)
+        return [endpoint.model, *(adapter.name for adapter in profile.adapters)] if endpoint and profile else []
+
+    def _endpoint(self, side: str) -> Endpoint | None:
+        """Where the side's engine answers, as the model that was chosen; None unless it is ready."""
+        endpoint, chosen = self.engines.endpoint(side), self._answering.get(side)
+        return replace(endpoint, model=chosen) if endpoint and chosen in self._names(side) else endpoint
+
+    def _answer_as(self, side: str, name: str) -> None:
+        self._answering[side] = name
+        self.touch()
 
     def _has_column(self, side: str) -> bool:
         """A side with an engine, or with something said in this chat."""

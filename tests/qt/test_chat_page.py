@@ -14,6 +14,7 @@ from ui import language, theme
 from ui.chat_page import ChatPage
 from workbench.chat.store import Store
 from workbench.engine.client import Endpoint
+from workbench.engine.profile import Adapter
 from workbench.engine.speculation import Speculation
 from workbench.events import EnginePhase, EngineReady, EngineStopped
 from workbench.runs import EngineRun
@@ -23,6 +24,7 @@ from workbench.runs import EngineRun
 class FakeProfile:
     model: Path
     speculation: object = None
+    adapters: tuple[Adapter, ...] = ()
 
 
 class FakeEngines(QObject):
@@ -36,6 +38,7 @@ class FakeEngines(QObject):
         self.alternating = False
         self.switched = []
         self.speculation = None
+        self.adapters = ()
 
     def run(self, side):
         return self.runs[side]
@@ -48,7 +51,8 @@ class FakeEngines(QObject):
         return Endpoint(ready.url, ready.key, ready.model) if self.state(side) == "ready" else None
 
     def profile(self, side):
-        return FakeProfile(Path("/no/such/model"), self.speculation) if self.runs[side].ready else None
+        ready = self.runs[side].ready
+        return FakeProfile(Path("/no/such/model"), self.speculation, self.adapters) if ready else None
 
     def can_switch(self, side):
         return self.alternating and self.state(side) == "stopped"
@@ -359,3 +363,27 @@ def test_everything_can_be_reached_and_named(page):
         assert widget.accessibleName(), widget
     for widget in (page.composer, page.send_button, page.sampling.temperature, page.columns["original"].transcript):
         assert widget.focusPolicy() & Qt.FocusPolicy.TabFocus, widget
+
+
+async def test_an_adapter_is_chosen_to_answer(page, engines, servers, until):
+    column = page.columns["original"]
+    engines.serve("original", servers["original"], "smol")
+    await until(lambda: column.name.full == "smol")
+    assert not column.who.isVisible() and column.name.isVisible(), "one model is no choice"
+    engines.adapters = (Adapter("style", Path("/a")), Adapter("law", Path("/b")))
+    page.touch()
+    await until(column.who.isVisible)
+    assert [column.who.itemText(index) for index in range(3)] == ["smol", "style", "law"]
+    assert not column.name.isVisible() and column.who.accessibleName()
+
+    column.who.setCurrentIndex(1)
+    column.who.activated.emit(1)
+    QTest.keyClicks(page.composer, "hello")
+    page.send()
+    await until(lambda: page.conversation.turns and page.conversation.turns[0].replies["original"].done)
+    assert servers["original"].requests[-1]["model"] == "style"
+    assert page.conversation.turns[0].replies["original"].model == "style"
+
+    engines.adapters = ()  # another start, without them
+    page.touch()
+    await until(lambda: not column.who.isVisible() and column.name.full == "smol")

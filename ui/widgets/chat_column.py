@@ -1,6 +1,9 @@
 """One side of the chat: who answers, and the transcript."""
 
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QVBoxLayout
+from collections.abc import Sequence
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QComboBox, QFrame, QHBoxLayout, QSizePolicy, QVBoxLayout
 
 from ui import language
 from ui.widgets.badge import Badge
@@ -17,7 +20,12 @@ NAMES = {"original": Sentence("Original"), "quantized": Sentence("Quantized")}
 
 
 class ChatColumn(QFrame):
-    """`action` is what this side can do besides answering: catch up with the last prompt, or take its turn."""
+    """`action` is what this side can do besides answering: catch up with the last prompt, or take its turn.
+
+    `model_chosen(name)` when the user has another of the engine's models answer: the model itself or an adapter.
+    """
+
+    model_chosen = Signal(str)
 
     def __init__(self, side: str):
         super().__init__()
@@ -30,6 +38,12 @@ class ChatColumn(QFrame):
         self.about = Elided("caption")
         for line in (self.name, self.about):
             line.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Preferred)
+        self.who = QComboBox()
+        self.who.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
+        self.who.activated.connect(lambda _index: self.model_chosen.emit(self.who.currentText()))
+        self.who.hide()
+        for setter in (self.who.setAccessibleName, self.who.setToolTip):
+            language.bind(setter, "Who answers: the model itself, or one of its adapters")
         self.action = button("Answer here too", kind="plain")
         self.action.hide()
         self.transcript = Transcript()
@@ -39,6 +53,7 @@ class ChatColumn(QFrame):
         head.setSpacing(8)
         head.addWidget(SideMark(side))
         head.addWidget(self.name)
+        head.addWidget(self.who)
         head.addWidget(self.badge)
         head.addWidget(self.about)
         head.addStretch(1)
@@ -61,6 +76,15 @@ class ChatColumn(QFrame):
         if state is not None:
             said.append(str(state))
         self.about.show_text(" · ".join(said))
+
+    def show_models(self, names: Sequence[str], chosen: str) -> None:
+        """Offer these to answer; a single one needs no choice."""
+        if names != [self.who.itemText(index) for index in range(self.who.count())]:
+            self.who.clear()
+            self.who.addItems(names)
+        self.who.setCurrentText(chosen)
+        self.who.setVisible(len(names) > 1)
+        self.name.setVisible(len(names) < 2)
 
     def offer(self, template: str | None) -> None:
         """Show the column's action under this name; None hides it."""
