@@ -46,7 +46,7 @@ def test_what_is_packed_is_what_is_read(choice):
 @pytest.mark.parametrize("bits", [2, 3, 4])
 @pytest.mark.parametrize("columns", [8, 24, 32, 64, 96])
 def test_the_width_is_seen_in_the_words_where_their_number_does_not_tell(columns, bits, symmetric):
-    """Ten 3-bit values lie in a word and eight of 4 bits: 32 columns take four words of either."""
+    """24 columns take three words at 3 bits and at 4, and eight take one at 2, 3 and 4."""
     choice = Choice(method="rtn", bits=bits, group_size=-1, symmetric=symmetric)
     result = nearest(torch.randn(16, columns), choice, BF16)
     packed = packing.pack(result.integers, result.grid, choice, BF16)

@@ -74,12 +74,15 @@ def test_a_second_run_takes_everything_over_bit_for_bit(tmp_path, source):
     assert done(second) == done(fresh)
 
 
-@pytest.mark.parametrize("activations", [True, False])
-def test_blocks_before_the_first_changed_one_are_taken_over(tmp_path, source, monkeypatch, activations):
-    """Without room for activations they are computed again from what the blocks became."""
-    if not activations:
+@pytest.mark.parametrize("activations", ["kept", "no room", "faster made than written"])
+def test_blocks_before_the_first_changed_one_are_taken_over(tmp_path, source, own_home, monkeypatch, activations):
+    """Where the activations were not kept they are computed again from what the blocks became."""
+    if activations == "no room":
         monkeypatch.setattr(kept_blocks.KeptBlocks, "_make_room", lambda self, size: False)
+    elif activations != "kept":
+        monkeypatch.setattr(kept_blocks, "PACE", 1)
     quantized(source, tmp_path / "a", "best", reuse=True)
+    assert bool(list(own_home.glob(f"cache/blocks/*/*/{kept_blocks.LEAVING}"))) == (activations == "kept")
     changed = changed_from(2, bits=8)
     events = quantized(source, tmp_path / "b", changed, reuse=True)
     assert started(events) == [2] and taken_over(events) == [{"count": 2, "total": LAYERS}]
