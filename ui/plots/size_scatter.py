@@ -19,7 +19,10 @@ class KlAxis(pg.AxisItem):
     """Decadic logarithms read as what they are of."""
 
     def tickValues(self, minimum: float, maximum: float, size: float) -> list[tuple[float, list[float]]]:
-        return [(1.0, [math.log10(value) for value in decades(minimum, maximum)])]
+        marks = [math.log10(value) for value in decades(minimum, maximum)]
+        if maximum - minimum > 2:  # powers of ten alone have the room
+            marks = [mark for mark in marks if mark == round(mark)]
+        return [(1.0, marks)]
 
     def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:
         return [figures.number(10**value, 2) for value in values]

@@ -39,6 +39,7 @@ class StripCard(Card):
         self.views = QButtonGroup(self)
         self.legend, self.counts, self.changed = ErrorLegend(), WidthLegend(), label(role="caption")
         restyle(self.changed, "tone", "quantized")  # as the rule beside the cells
+        self.changed.hide()
         self.choice, self.figures = SensitivityChoice(), SensitivityFigures()
         self.scan, self.target = ScanBar(scans), TargetBar(mixes)
         self._lay_out()

@@ -12,9 +12,11 @@ def model(tmp_path):
 
 
 @pytest.fixture
-def page(settings, tasks, notices, qtbot):
+def page(settings, tasks, notices, qapp):
+    """It outlives what a test leaves running: qtbot would destroy it before other fixtures end that."""
     page = QuantizePage(settings, tasks, notices)
-    qtbot.addWidget(page)
     page.resize(1290, 700)
     page.show()
-    return page
+    yield page
+    page.close()
+    page.deleteLater()
