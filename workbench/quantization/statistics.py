@@ -12,7 +12,8 @@ from workbench import lock, moments_kept
 from workbench import recipe as recipes
 from workbench.catalog import folder as catalog
 from workbench.events import Advanced, Event, Finished, MomentsKept, Note, Stage
-from workbench.quantization import calibration
+from workbench.quantization import calibration, precision
+from workbench.quantization.activations import settled
 from workbench.quantization.blocks import Skeleton, device_of
 from workbench.quantization.gathering import DIAGONAL, Gathering, check_finite, is_whole, write
 from workbench.recipe import Recipe
@@ -45,7 +46,8 @@ def gather(
         if not moments_kept.complete(place):
             for left in place.glob(".*.safetensors.*"):
                 left.unlink()  # of a process that was killed while it wrote
-            yield from _Walk(source, recipe, place, device, limit).run()
+            with precision.quick():
+                yield from _Walk(source, recipe, place, device, limit).run()
 
 
 class _Walk:
@@ -70,7 +72,7 @@ class _Walk:
                 "Layers of {widths} inputs: their statistics would take too much space, so their errors are estimates.",
                 {"widths": ", ".join(map(str, sorted(wider)))},
             )  # fmt: skip
-        states, probed = self._skeleton.embed(batches), self._skeleton.embed([probe])[0]
+        states, probed = settled(self._skeleton.embed(batches), self._device), self._skeleton.embed([probe])[0]
         entering: list[Tensor] = []
         lacking = [index for index in range(len(self._skeleton)) if not is_whole(self._file(index))]
         yield Stage("Gathering calibration statistics", len(self._skeleton))
