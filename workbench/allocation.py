@@ -19,9 +19,7 @@ from workbench.sizes import Planned
 from workbench.slices import width
 
 SERVED = (4, 8, 16)  # bits that vLLM serves on every device; 16 keeps the layer as it is
-# Two bits it serves with one package's kernels on NVIDIA GPUs, and through Lathe's plugin on CPUs; three bits, as
-# compressed-tensors 0.17 packs them, nowhere (remarks.py).
-LOW = (2, 3)
+LOW = (2, 3)  # with one package's kernels on NVIDIA GPUs, and through Lathe's plugin on CPUs
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,15 +75,15 @@ def _unserved(recipe: Recipe, planned: Sequence[Planned]) -> Iterable[Conflict]:
         )
 
 
-# It counts ⌈inputs · 3 / 32⌉ words in a row, and compressed-tensors packs ten 3-bit values into each: it loads neither.
-# Two bits fit; Humming is its only kernel that takes them, on NVIDIA GPUs, and on CPUs Lathe's plugin unpacks them.
+# Humming is vLLM's only kernel that takes them, on NVIDIA GPUs, and on CPUs Lathe's plugin unpacks them. Three bits lie
+# as vLLM counts them (dense.py), which compressed-tensors, and with it transformers, reads from 0.19 on.
 _SERVED = {
     3: (
         Sentence(
-            "{count} linear {count:layer has|layers have} 3 bits: vLLM refuses to load such a checkpoint, only "
-            "transformers reads it."
+            "{count} linear {count:layer has|layers have} 3 bits: vLLM serves them with its Humming kernels on "
+            "NVIDIA GPUs only."
         ),
-        Sentence("It can still be made and measured."),
+        Sentence("On a CPU Lathe unpacks them when loading. transformers needs compressed-tensors 0.19 to read them."),
     ),
     2: (
         Sentence(

@@ -17,7 +17,7 @@ from workbench.catalog.linears import Linear
 from workbench.catalog.model import Model
 from workbench.recipe import WHOLE_ROW, Choice
 
-_WORD = 32  # bits
+WORD = 32  # bits
 _PLAIN = re.compile(r"[\w.-]*\Z", re.ASCII).match  # names that JSON writes as they are
 
 
@@ -30,9 +30,9 @@ class Planned:
     bytes: int
 
 
-def per_word(bits: int) -> int:
-    """How many values a word of 32 bits takes; a value never lies across two words."""
-    return _WORD // bits
+def words(count: int, bits: int) -> int:
+    """How many words of 32 bits so many values take; at 3 bits values run on from word to word."""
+    return -(-count * bits // WORD)
 
 
 def planned(model: Model, choices: Iterable[tuple[Linear, Choice]]) -> tuple[Planned, ...]:
@@ -81,15 +81,14 @@ def _packed(linear: Linear, choice: Choice, weight: Tensor) -> _Packed:
 
 @cache  # a model has few shapes and tens of thousands of layers
 def _of_shape(rows: int, columns: int, bits: int, group_size: int, symmetric: bool, dtype: str, width: int) -> _Packed:
-    each = per_word(bits)
     groups = 1 if group_size == WHOLE_ROW else -(-columns // group_size)
     parts = [
-        ("weight_packed", "I32", (rows, -(-columns // each)), 4),
+        ("weight_packed", "I32", (rows, words(columns, bits)), 4),
         ("weight_scale", dtype, (rows, groups), width),
         ("weight_shape", "I64", (2,), 8),
     ]
     if not symmetric:
-        parts.append(("weight_zero_point", "I32", (-(-rows // each), groups), 4))
+        parts.append(("weight_zero_point", "I32", (words(rows, bits), groups), 4))
     made = tuple(Part(name, kind, shape, wide, math.prod(shape) * wide) for name, kind, shape, wide in parts)
     return _Packed(made, sum(part.bytes for part in made))
 

@@ -10,7 +10,7 @@ from workbench.catalog.model import Model
 from workbench.conflict import Conflict, Fix
 from workbench.matching import cover, place
 from workbench.recipe import GROUP_SIZES, KEEP, WHOLE_ROW, Recipe
-from workbench.sizes import Planned, per_word
+from workbench.sizes import WORD, Planned
 from workbench.words import Sentence
 
 BY_INPUTS = ("o", "down")
@@ -100,9 +100,8 @@ def _words(recipe: Recipe, planned: Sequence[Planned], ranks: int, one: Fix) -> 
         choice, linear = entry.choice, entry.linear
         if choice.kept:
             continue
-        each = per_word(choice.bits)
-        inside = linear.role in BY_INPUTS and linear.in_features // ranks % each
-        zeros = linear.role in BY_OUTPUTS and not choice.symmetric and linear.out_features // ranks % each
+        inside = linear.role in BY_INPUTS and linear.in_features // ranks * choice.bits % WORD
+        zeros = linear.role in BY_OUTPUTS and not choice.symmetric and linear.out_features // ranks * choice.bits % WORD
         if inside or zeros:
             cut.append(entry)
     if cut:

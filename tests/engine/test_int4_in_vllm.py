@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from compressed_tensors.quantization import QuantizationArgs
+from safetensors.torch import load_file, save_file
 from tiny_models import ATTENTION, MLP, write_packed, write_plain
 
 PROMPT = [5, 17, 200, 31, 99, 7, 63, 250, 12, 44, 301, 8]
@@ -26,6 +28,7 @@ CASES = {
     "eight bits with biases": {ATTENTION: stored(8, 32, symmetric=False), MLP: stored(8, 64)},
     "channels": {ATTENTION: stored(4, 0), MLP: stored(8, 0)},
     "static order": {ATTENTION: stored(4, 32), MLP: stored(4, 32, order="static")},
+    "three bits": {ATTENTION: stored(3, 32, symmetric=False), MLP: stored(3, 64)},
     "two bits": {ATTENTION: stored(2, 32, symmetric=False), MLP: stored(2, 64)},
     "layer 0 plain": {ATTENTION: stored(4, 32), MLP: stored(8, 32)},
 }
@@ -43,9 +46,10 @@ def answers(tmp_path_factory):
         plain = write_plain(folder / f"{name} plain", bias="biases" in name)
         references[name] = write_packed(plain, folder / name, groups, LAYER_0 if name == "layer 0 plain" else ())
     out = folder / "answers.json"
-    write_packed(write_plain(folder / "three plain"), folder / "three bits", {ATTENTION: stored(3, 32)})
-    references["three bits"] = None
-    runs = [*(str(folder / name) for name in (*CASES, "three bits")), f"{folder / 'layered'}@bfloat16"]
+    shutil.copytree(folder / "three bits", folder / "with gaps")
+    references["with gaps"] = None
+    close_gaps(folder / "three bits" / "model.safetensors")
+    runs = [*(str(folder / name) for name in (*CASES, "with gaps")), f"{folder / 'layered'}@bfloat16"]
     child = Path(__file__).with_name("load_in_vllm.py")
     done = subprocess.run(
         [sys.executable, str(child), str(out), json.dumps(PROMPT), *runs],
@@ -57,6 +61,27 @@ def answers(tmp_path_factory):
     assert done.returncode == 0, done.stderr[-3000:]
     found = {Path(run).name: answer for run, answer in json.loads(out.read_text()).items()}
     return {name: (references[name.partition("@")[0]], answer) for name, answer in found.items()}, done.stderr
+
+
+def close_gaps(path: Path) -> None:
+    """Pack again what compressed-tensors 0.17 packed ten 3-bit values to a word, as it does from 0.19 on."""
+    tensors = load_file(path)
+    for name in [name for name in tensors if name.endswith(".weight_packed")]:
+        module = name.removesuffix("packed")
+        rows, columns = tensors[module + "shape"].tolist()
+        tensors[name] = _closed(tensors[name], columns)
+        if (zero := tensors.get(module + "zero_point")) is not None:
+            tensors[module + "zero_point"] = _closed(zero.T, rows).T.contiguous()
+    save_file(tensors, path, metadata={"format": "pt"})
+
+
+def _closed(packed: torch.Tensor, count: int) -> torch.Tensor:
+    """Each row as one long number, cut into words."""
+    rows = []
+    for words in packed.tolist():
+        whole = sum(((words[at // 10] >> (3 * (at % 10))) & 7) << (3 * at) for at in range(count))
+        rows.append([(whole >> (32 * at)) & 0xFFFFFFFF for at in range(-(-3 * count // 32))])
+    return torch.tensor(rows).to(torch.uint32).view(torch.int32)
 
 
 ENGINE = {
@@ -91,8 +116,8 @@ def test_vllm_computes_the_packed_weights(answers, name):
     assert answer["kernels"] == ["UnpackedLinearKernel"]  # float32: vLLM's own kernel has no product for it
 
 
-def test_three_bits_are_refused_as_the_plan_says(answers):
-    assert "error" in answers[0]["three bits"][1]
+def test_three_bits_with_gaps_in_their_words_are_refused_as_we_say(answers):
+    assert "error" in answers[0]["with gaps"][1]
 
 
 def test_the_packed_tensors_are_let_go(answers):

@@ -221,11 +221,11 @@ def test_the_predicted_size_is_that_of_the_file(write_tiny, tmp_path, recipe, ti
         choice = entry.choice
         groups = 1 if choice.group_size == WHOLE_ROW else columns // choice.group_size
         name = f"{entry.linear.name}.weight"
-        values[f"{name}_packed"] = np.zeros((rows, -(-columns // (32 // choice.bits))), np.int32)
+        values[f"{name}_packed"] = np.zeros((rows, -(-columns * choice.bits // 32)), np.int32)
         values[f"{name}_scale"] = np.zeros((rows, groups), np.float32)
         values[f"{name}_shape"] = np.array([rows, columns], np.int64)
         if not choice.symmetric:
-            values[f"{name}_zero_point"] = np.zeros((-(-rows // (32 // choice.bits)), groups), np.int32)
+            values[f"{name}_zero_point"] = np.zeros((-(-rows * choice.bits // 32), groups), np.int32)
     maker.save(tmp_path / "result.safetensors", values)
     assert plan.predicted_bytes == pytest.approx((tmp_path / "result.safetensors").stat().st_size, rel=0.005)
 

@@ -99,7 +99,7 @@ def _scheme(stored: Quantized, scheme: Scheme, facts: EngineFacts) -> Refusal | 
                 "these leave bits over in each.",
                 values,
             ),
-            Sentence("Choose 2, 4 or 8 bits, and quantize the original model here."),
+            Sentence("Quantize the original model here."),
         )
     return _on_cpu(stored, scheme, facts, values) if facts.cpu else None
 
@@ -107,7 +107,7 @@ def _scheme(stored: Quantized, scheme: Scheme, facts: EngineFacts) -> Refusal | 
 def _on_cpu(stored: Quantized, scheme: Scheme, facts: EngineFacts, values: dict[str, Any]) -> Refusal | None:
     """What has kernels on GPUs only (the Humming package has those of odd widths and of 2 bits).
 
-    Our own kernel adds 2 and 8 bits to compressed-tensors, not to the other formats.
+    Our own kernel adds 2, 3 and 8 bits to compressed-tensors, not to the other formats.
     """
     again = Sentence("Serve it on a GPU, or quantize the original model here.")
     tiles = facts.amx and scheme.bits == 8  # the only products with floats that vLLM has for a CPU
@@ -118,9 +118,9 @@ def _on_cpu(stored: Quantized, scheme: Scheme, facts: EngineFacts, values: dict[
     if scheme.number == INT and not scheme.activations:
         if stored.method == "gptq" and scheme.bits == 8:
             return Refusal(Sentence("On a CPU vLLM {version} loads GPTQ weights of 4 bits only."), again)
-        if stored.method == "compressed-tensors" and scheme.bits not in (2, 4, 8, None):
+        if stored.method == "compressed-tensors" and scheme.bits not in (2, 3, 4, 8, None):
             return Refusal(
-                Sentence("On a CPU vLLM {version} loads weights of 2, 4 or 8 bits; these have {bits}.", values),
+                Sentence("On a CPU vLLM {version} loads weights of 2, 3, 4 or 8 bits; these have {bits}.", values),
                 again,
             )
     return None

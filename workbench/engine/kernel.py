@@ -15,14 +15,16 @@ from vllm.model_executor.kernels.linear.mixed_precision.MPLinearKernel import MP
 from vllm.model_executor.layers.quantization.utils.quant_utils import unpack_quantized_values_into_int32
 from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
 from vllm.platforms import current_platform
-from vllm.scalar_type import scalar_types
+from vllm.scalar_type import ScalarType, scalar_types
 
+from workbench import dense
+from workbench.dense import WORD
 from workbench.engine import plugin_words
 
 # Symmetric types carry their zero as a bias; the others bring a zero point for each group.
 TYPES = (
-    scalar_types.uint2b2, scalar_types.uint2, scalar_types.uint4b8, scalar_types.uint4, scalar_types.uint8b128,
-    scalar_types.uint8,
+    scalar_types.uint2b2, scalar_types.uint2, scalar_types.uint3b4, scalar_types.uint3, scalar_types.uint4b8,
+    scalar_types.uint4, scalar_types.uint8b128, scalar_types.uint8,
 )  # fmt: skip
 ROWS = 1024  # unpacked at a time: the int32 copies of a whole layer would be a second model in memory
 
@@ -43,7 +45,7 @@ def vllm_serves(c: MPLinearLayerConfig) -> bool:
 
 
 class UnpackedLinearKernel(MPLinearKernel):
-    """Weights of 2, 4 or 8 bits, by group or by channel, with or without zero points."""
+    """Weights of 2, 3, 4 or 8 bits, by group or by channel, with or without zero points."""
 
     @classmethod
     def get_min_capability(cls) -> int:
@@ -67,11 +69,11 @@ class UnpackedLinearKernel(MPLinearKernel):
         assert packed.input_dim == packed.packed_dim, "packed along the outputs: not this kernel's layout"
         packed, scale = _outputs_first(packed), _outputs_first(scale).float()
         if self.config.zero_points:
-            zero = _outputs_first(unpack_quantized_values_into_int32(zero.data, kind, zero.packed_dim), zero.output_dim)
+            zero = _levels(_outputs_first(zero).t(), kind, scale.shape[0]).t()
         weight = torch.empty(scale.shape[0], width, dtype=self.config.act_type)
         for start in range(0, len(weight), ROWS):
             rows = slice(start, start + ROWS)
-            levels = unpack_quantized_values_into_int32(packed[rows], kind, 1)[:, :width]
+            levels = _levels(packed[rows], kind, width)
             offset = zero[rows].unsqueeze(-1) if self.config.zero_points else kind.bias
             weight[rows] = _dequantized(levels, scale[rows], offset)
         for name in (self.w_q_name, self.w_s_name, self.w_zp_name):
@@ -86,12 +88,16 @@ class UnpackedLinearKernel(MPLinearKernel):
         return layer.cpu_linear(x, layer.weight, bias)
 
 
-def _outputs_first(tensor: Any, output_dim: int | None = None) -> Tensor:
+def _outputs_first(tensor: Any) -> Tensor:
     """A parameter of vLLM's as [out, ...], whichever way its format lays it out."""
-    if output_dim is None:
-        output_dim = tensor.output_dim
-    data = tensor.data
-    return data if output_dim == 0 else data.t()
+    return tensor.data if tensor.output_dim == 0 else tensor.data.t()
+
+
+def _levels(words: Tensor, kind: ScalarType, count: int) -> Tensor:
+    """[rows, words] -> the first `count` values of each row, int32. vLLM itself unpacks whole words only."""
+    if WORD % kind.size_bits:
+        return dense.unpack(words, kind.size_bits, count)
+    return unpack_quantized_values_into_int32(words, kind, 1)[:, :count]
 
 
 def _dequantized(levels: Tensor, scale: Tensor, zero: Tensor | int) -> Tensor:

@@ -6,11 +6,12 @@ from compressed_tensors.compressors.pack_quantized.helpers import pack_to_int32
 from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
 from torch import Tensor
 
+from workbench import dense
+from workbench.dense import WORD
 from workbench.quantization.grid import Grid
 from workbench.recipe import BITS, WHOLE_ROW, Choice
 
-WORD = 32  # bits
-PIECE = 1 << 24  # integers packed together: there are copies four times as wide
+PIECE = 1 << 24  # integers packed together: there are copies four times as wide, and wider ones at 3 bits
 PARTS = ("weight_packed", "weight_scale", "weight_zero_point", "weight_shape")
 ORDER = "weight_g_idx"  # the group of each column, where columns were grouped in another order than they lie in
 
@@ -32,22 +33,35 @@ def scheme_of(choice: Choice, targets: list[str]) -> QuantizationScheme:
 
 def pack(integers: Tensor, grid: Grid, choice: Choice, stored: torch.dtype) -> dict[str, Tensor]:
     """The tensors on disk of int8 [out, in] on `grid`, by the last part of their name; where the integers are."""
-    rows = max(1, PIECE // integers.shape[1])
+    rows = max(1, PIECE // integers.shape[1] // (8 if WORD % choice.bits else 1))
     packed = {
-        "weight_packed": torch.cat([pack_to_int32(part, choice.bits) for part in integers.split(rows)]),
+        "weight_packed": torch.cat([_words(part, choice.bits) for part in integers.split(rows)]),
         "weight_scale": grid.scale.to(stored).contiguous(),
         "weight_shape": torch.tensor(integers.shape),
     }
     if not choice.symmetric:
-        zero = pack_to_int32(grid.zero.to(torch.int8), choice.bits, packed_dim=0)
-        packed["weight_zero_point"] = zero.contiguous()
+        packed["weight_zero_point"] = _words(grid.zero.to(torch.int8).T, choice.bits).T.contiguous()
     return packed
+
+
+def _words(integers: Tensor, bits: int) -> Tensor:
+    """int8 [rows, columns] from -2^(bits - 1) on -> int32 [rows, words], packed along the columns."""
+    if WORD % bits:
+        return dense.pack(integers + (1 << (bits - 1)), bits)
+    return pack_to_int32(integers.contiguous(), bits)
 
 
 def unpack(packed: dict[str, Tensor], scheme: QuantizationScheme) -> Tensor:
     """The weight that a reader gets, float32 [out, in]; scales are widened first so that nothing is rounded twice."""
-    widened = packed | {"weight_scale": packed["weight_scale"].to(torch.float32)}
-    return PackedQuantizationCompressor.decompress(widened, scheme)["weight"]
+    bits, (rows, columns) = scheme.weights.num_bits, packed["weight_shape"].tolist()
+    scale = packed["weight_scale"].to(torch.float32)
+    if not WORD % bits or packed["weight_packed"].shape[1] != -(-columns * bits // WORD):
+        return PackedQuantizationCompressor.decompress(packed | {"weight_scale": scale}, scheme)["weight"]
+    half, zero = 1 << (bits - 1), torch.zeros_like(scale)
+    if (stored := packed.get("weight_zero_point")) is not None:
+        zero = dense.unpack(stored.T, bits, rows).T.to(torch.float32) - half
+    integers = dense.unpack(packed["weight_packed"], bits, columns) - half
+    return Grid(scale, zero, bits, columns // scale.shape[1]).values(integers)
 
 
 def unpack_block(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -76,17 +90,13 @@ def unpack_block(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 def _bits(packed: Tensor, columns: int) -> int:
     """The width of the values in `packed` [out, words], `columns` of them in a row.
 
-    As many whole values lie in a word as fit, which for few columns is as many words at two widths (32 columns at 3
-    and 4 bits): then at the narrower one whose bits beyond its values are all zero.
+    A few columns take as many words at two widths (24 at 3 and 4 bits): then it is the narrower one where nothing
+    lies beyond its values.
     """
-    fitting = [bits for bits in BITS if -(-columns // (WORD // bits)) == packed.shape[1]]
-    assert fitting, (tuple(packed.shape), columns)
-    return next((bits for bits in fitting[:-1] if not _left_over(packed, columns, bits).any()), fitting[-1])
-
-
-def _left_over(packed: Tensor, columns: int, bits: int) -> Tensor:
-    """What a row's words hold beyond its values of so many bits; zero where they were packed at that width."""
-    each = WORD // bits
-    used = torch.full((packed.shape[1],), each, device=packed.device)
-    used[-1] = columns - each * (packed.shape[1] - 1)
-    return (packed.to(torch.int64) & 0xFFFFFFFF) >> (used * bits)
+    words = packed.shape[1]
+    fitting = [bits for bits in BITS if -(-columns * bits // WORD) == words]
+    if not fitting:
+        return 3  # with gaps: made by compressed-tensors 0.17
+    last = packed[:, -1].to(torch.int64) & 0xFFFFFFFF
+    beyond = {bits: last >> (columns * bits - WORD * (words - 1)) for bits in fitting[:-1]}
+    return next((bits for bits, rest in beyond.items() if not rest.any()), fitting[-1])
