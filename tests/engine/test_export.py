@@ -209,7 +209,7 @@ def test_a_mixed_model_is_refused_with_the_layers_that_differ(plain, tmp_path):
 def test_layers_that_are_kept_are_refused(plain, tmp_path):
     kept = ("model.layers.1.mlp.down_proj",)
     write_packed(plain, tmp_path / "kept", uniform(), kept)
-    with pytest.raises(WorkbenchError, match=r"1 are kept plain: model\.layers\.1\.mlp\.down_proj"):
+    with pytest.raises(WorkbenchError, match=r"1 is kept plain: model\.layers\.1\.mlp\.down_proj"):
         exports.plan(tmp_path / "kept", "gptq")
 
 
