@@ -53,6 +53,7 @@ class QuantizePage(Page):
         self.view = Surface(self.choosing, self.exports)
         self.head.addWidget(self.view.recipes)
         self.head.addWidget(self.view.summary, 1)
+        self.head.addStretch()  # where there is no summary to take the room
         self.head.addWidget(self.queue_box.opener)
         self.head.addWidget(self.view.history)
         self.content.addWidget(self.view, 1)
