@@ -2,9 +2,11 @@
 
 Quantizes the model with each recipe and each calibration seed, every run in a child of its own, then measures all of
 them side by side on two kinds of held text. Plain rounding (RTN) at the same grid is always among them; with `--theirs`
-(an interpreter that has llmcompressor 0.14.0.1 and autoawq 0.2.9) also those tools, on the same token ids and
-at the same stored bits. `--cost` adds time and memory on the CPU. Ends with status 1 when a bar or a goal is missed.
-What a run left in `--place` is not done again.
+also llm-compressor and AutoAWQ, on the same token ids and at the same stored bits. `--cost` adds time and memory on the
+CPU. Ends with status 1 when a bar or a goal is missed. What a run left in `--place` is not done again.
+
+`--theirs` names the interpreter of an environment of their own, made in this order: `pip install torch==2.13.0`, then
+`pip install llmcompressor==0.14.0.1`, then `pip install --no-deps --no-build-isolation autoawq==0.2.9`.
 """
 
 import argparse

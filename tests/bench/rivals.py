@@ -10,6 +10,7 @@ from workbench.recipe import PRESETS, Recipe, Rule
 
 OURS, RTN, LLMCOMPRESSOR, AUTOAWQ = "Lathe", "RTN", "llm-compressor", "AutoAWQ"
 BARE = ", no clip, o_proj plain"  # what llm-compressor does: it searches no clip and leaves o_proj unscaled here
+RANGE_SEARCH = "memoryless_mse"  # their nearest to our clip search, which none of their presets asks for
 METHODS = {  # attention, MLP, by the name that our preset has
     "layered": ("awq", "gptq"),
     "awq": ("awq", "awq"),
@@ -84,18 +85,20 @@ def ours(method: str, grid: Grid, chosen: Recipe, **more: Any) -> Run:
     return Run(tool, method, grid.name, chosen.seed, {"recipe": recipe.to_dict(chosen)} | more)
 
 
-def theirs(method: str, grid: Grid, seed: int, sequences: Sequences, tool: str = LLMCOMPRESSOR, **more: Any) -> Run:
-    """The same token ids in the same batches. `more`: threads, steps, dtype, propagate_error."""
-    (attention, attention_even), (mlp, mlp_even) = grid.attention, grid.mlp
+def theirs(
+    method: str, grid: Grid, seed: int, sequences: Sequences, tool: str = LLMCOMPRESSOR, observer: str = "", **more: Any
+) -> Run:
+    """The same token ids in the same batches. `observer` finds each group's range, where it is not the one that
+    llm-compressor takes by itself. `more`: threads, steps, dtype, propagate_error."""
     parts = METHODS[method]
     spec = {
         "tool": tool.replace("-", "").lower(),
         "batches": [batch.tolist() for batch in sequences.batches()],
-        "attention": {"method": parts[0], "weights": _weights(attention, attention_even)},
-        "mlp": {"method": parts[1], "weights": _weights(mlp, mlp_even)},
+        "attention": {"method": parts[0], "weights": _weights(grid.attention, observer)},
+        "mlp": {"method": parts[1], "weights": _weights(grid.mlp, observer)},
     }
     shown = "awq+gptq" if method == "best" else method
-    return Run(tool, shown, grid.name, seed, spec | more)
+    return Run(tool, f"{shown}{f' {observer}' if observer else ''}", grid.name, seed, spec | more)
 
 
 def quality_runs(
@@ -116,6 +119,9 @@ def quality_runs(
                     yield theirs(method, grid, seed, sequences, threads=threads, **rivals)
             if rivals and grid.uniform and not grid.attention[1]:  # AutoAWQ knows one asymmetric grid for all
                 yield theirs("awq", grid, seed, sequences, tool=AUTOAWQ, threads=threads, **rivals)
+    for grid in grids if rivals else ():
+        for seed, (_, sequences) in calibrations.items():
+            yield theirs("best", grid, seed, sequences, observer=RANGE_SEARCH, threads=threads, **rivals)
 
 
 def calibrated_as(other: Recipe, chosen: Recipe) -> Recipe:
@@ -150,5 +156,7 @@ def cost_runs(calibrated: Recipe, sequences: Sequences, grid_points: tuple[int, 
     yield other("best", few)
 
 
-def _weights(group_size: int, symmetric: bool) -> dict[str, Any]:
-    return {"num_bits": 4, "type": "int", "symmetric": symmetric, "strategy": "group", "group_size": group_size}
+def _weights(part: tuple[int, bool], observer: str) -> dict[str, Any]:
+    group_size, symmetric = part
+    weights = {"num_bits": 4, "type": "int", "symmetric": symmetric, "strategy": "group", "group_size": group_size}
+    return weights | ({"observer": observer} if observer else {})

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 import children
 import standings
 from children import Done
-from rivals import BARE, LLMCOMPRESSOR, OURS, RTN
+from rivals import BARE, GRIDS, LLMCOMPRESSOR, OURS, RTN
 from standings import Goal, Spread, spread
 
-BARS = {"layered": 0.5, "best": 0.3}  # of plain rounding's KL
+BARS = {"layered": 0.5, "best": 0.3}  # of plain rounding's KL, on the grid that the presets have here
 LAYERED_GOAL, BEST_GOAL, TIME_GOAL, MEMORY_GOAL = 0.7, 0.4, 0.5, 0.6
 
 
@@ -38,13 +38,13 @@ def _grid(name: str, done: list[Done]) -> bool:
     calibrated = {one.told["tokens"] for one in done if one.run.tool != RTN}
     if len(calibrated) > 1:
         print(f"not all were calibrated on the same tokens: {sorted(calibrated)}")
-    return _goals(kl, bits) or len(calibrated) > 1
+    return _goals(name, kl, bits) or len(calibrated) > 1
 
 
-def _goals(kl: Mapping[str, Spread], bits: Mapping[str, float]) -> bool:
+def _goals(grid: str, kl: Mapping[str, Spread], bits: Mapping[str, float]) -> bool:
     goals: dict[str, Goal] = {}
     plain, missed = kl.get(f"{RTN} rtn"), False
-    for preset, bar in BARS.items():
+    for preset, bar in BARS.items() if grid == GRIDS[0].name else ():
         if plain and (mine := kl.get(f"{OURS} {preset}")):
             goals[f"{preset} against RTN"] = Goal(mine, plain, bar)
     theirs = {who: value for who, value in kl.items() if not who.startswith((f"{OURS} ", f"{RTN} "))}
