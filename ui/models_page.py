@@ -1,30 +1,28 @@
 """What models are there and what fits; where a model starts its way."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QComboBox, QFileDialog, QHBoxLayout, QProgressBar, QSplitter, QStackedWidget, QWidget
+from PySide6.QtWidgets import QComboBox, QFileDialog, QHBoxLayout, QSplitter, QStackedWidget, QWidget
 
 from ui import language
 from ui.log_drawer import LogSource, Status
 from ui.model_details import ModelDetails
+from ui.models_found import look, reason_against, refusal
 from ui.models_table import ModelsTable, Row
+from ui.no_models import NoModels
 from ui.notices import Notices
 from ui.page import Page
 from ui.tasks import Tasks
 from ui.widgets import EmptyState, button, label
 from workbench import jobs
 from workbench import settings as stored
-from workbench.catalog import capacity, fit
-from workbench.catalog import folder as catalog
 from workbench.catalog.capacity import Device
-from workbench.catalog.folder import Model, Problem, Unreadable
-from workbench.engine import facts, formats
+from workbench.engine import facts
 from workbench.engine.facts import EngineFacts
-from workbench.engine.formats import Refusal
 from workbench.errors import WorkbenchError
 from workbench.events import Event
 from workbench.progress import Progress
@@ -130,7 +128,7 @@ class ModelsPage(Page):
         self.device_box.setCurrentIndex(devices.index(self.device) if self.device else -1)
         self.redraw()
         if first and self.isVisible():
-            (self.table if rows else self.starter_button).setFocus()
+            (self.table if rows else self.none.starter).setFocus()
 
     def show_engine(self, engine: EngineFacts | None) -> None:
         """Say of quantized models whether this engine serves them."""
@@ -153,11 +151,7 @@ class ModelsPage(Page):
     # -- drawing -----------------------------------------------------------------------------------------------
 
     def redraw(self) -> None:
-        if self._getting is not None and self.progress is not None:
-            self._draw_progress(self.progress)
-        for each in (self._bar, self._stage, self._cancel):
-            each.setVisible(self._getting is not None)
-        self.starter_button.setEnabled(self._getting is None)
+        self.none.show_progress(self.progress if self._getting else None)
         self.views.setCurrentIndex(0 if self.rows is None else 2 if self.rows else 1)
         filled = bool(self.rows)
         for each in (self.device_box, self.open_button, self.serve_button, self.quantize_button):
@@ -181,36 +175,18 @@ class ModelsPage(Page):
         if blocked:
             language.show(self.reason.setText, blocked[0])
 
-    def _draw_progress(self, progress: Progress) -> None:
-        self._bar.setMaximum(1000 if progress.share is not None else 0)
-        if progress.share is not None:
-            self._bar.setValue(round(progress.share * 1000))
-        language.bind(self._stage.setText, progress.stage or "Starting")
-
     # -- parts -------------------------------------------------------------------------------------------------
 
     def _waiting(self) -> QWidget:
         return EmptyState("search-line", "Looking for models…")
 
     def _nothing(self) -> QWidget:
-        self.starter_button = button("Get the starter model", self.get_starter, kind="primary", icon="download-2-line")
-        state = EmptyState(
-            "stack-line",
-            "No models yet",
-            "The starter model, SmolLM2-135M-Instruct, takes 270 MB and runs on any machine. Models of your own are"
-            " folders with config.json and safetensors files.",
-            self.starter_button,
-            button("Open a model folder…", self.open_folder, icon="folder-open-line"),
-            button("Add a folder of models…", self.add_library, icon="folder-add-line"),
-        )
-        self._stage = label(role="muted")
-        self._bar = QProgressBar(textVisible=False)
-        self._bar.setFixedWidth(420)
-        language.bind(self._bar.setAccessibleName, "Progress of the starter model")
-        self._cancel = button("Cancel", self.cancel, kind="quiet")
-        for widget in (self._bar, self._stage, self._cancel):
-            state.below.addWidget(widget, 0, Qt.AlignmentFlag.AlignHCenter)
-        return state
+        self.none = NoModels()
+        self.none.starter_wanted.connect(self.get_starter)
+        self.none.cancelled.connect(self.cancel)
+        self.none.folder_wanted.connect(self.open_folder)
+        self.none.library_wanted.connect(self.add_library)
+        return self.none
 
     def _library(self) -> QWidget:
         self.table = ModelsTable()
@@ -277,31 +253,3 @@ class ModelsPage(Page):
     def _serve(self) -> None:
         if (row := self.table.current()) and row.model:
             self.serve_picked.emit(row.model)
-
-
-def look(folders: Iterable[Path], device_name: str | None) -> tuple[list[Row], list[Device]]:
-    """Read the folders and weigh each model on the device of this name, else the first. Blocks."""
-    devices = capacity.devices()
-    device = next((each for each in devices if each.name == device_name), devices[0])
-    rows = [
-        Row(entry, fit.by_precision(entry, device) if isinstance(entry, Model) else {})
-        for entry in catalog.scan(folders)
-    ]
-    return sorted(rows, key=lambda row: row.model is None), devices
-
-
-def reason_against(row: Row, action: str) -> Sentence | None:
-    """Why "quantize" or "serve" cannot be done with this model; None when it can."""
-    entry = row.entry
-    if isinstance(entry, Unreadable):
-        return Sentence(entry.error.message, entry.error.values)
-    blocking: tuple[Problem, ...] = entry.blocking(action)
-    if blocking:
-        return blocking[0].sentence
-    return row.refused.sentence if row.refused and action == "serve" else None
-
-
-def refusal(row: Row, engine: EngineFacts | None) -> Refusal | None:
-    """Why this engine does not serve the model's weights; None where it does, or where there is none."""
-    stored = row.model.quantization if row.model else None
-    return formats.refusal(stored, engine) if stored and engine else None

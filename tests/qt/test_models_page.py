@@ -9,7 +9,8 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QLabel
 
 from ui import language
-from ui.models_page import ModelsPage, look
+from ui.models_found import look
+from ui.models_page import ModelsPage
 from ui.models_table import FITS, Row
 from workbench.catalog import fit
 from workbench.catalog.devices import Device
@@ -76,7 +77,7 @@ async def test_before_the_first_scan_it_says_that_it_looks(page):
 async def test_an_empty_library_offers_three_ways_the_starter_first(page):
     page.show_found([], [LARGE])
     assert "No models yet" in texts(page)
-    assert page.starter_button.isVisible() and page.starter_button.property("kind") == "primary"
+    assert page.none.starter.isVisible() and page.none.starter.property("kind") == "primary"
     assert not page.quantize_button.isVisible()
 
 
@@ -219,9 +220,9 @@ async def test_the_starter_job_shows_its_progress_and_ends_in_the_list(page, job
 
     created = job(story)
     page.show_found([], [LARGE])
-    page.starter_button.click()
-    await until(lambda: page._bar.isVisible() and page._bar.value() == 400)
-    assert not page.starter_button.isEnabled() and page.would_lose() is not None
+    page.none.starter.click()
+    await until(lambda: page.none.bar.isVisible() and page.none.bar.value() == 400)
+    assert not page.none.starter.isEnabled() and page.would_lose() is not None
     assert page.statuses()[0].share == 0.4
     page.settings.recent = (str(model.folder),)
     released.set()
@@ -233,10 +234,10 @@ async def test_the_starter_job_shows_its_progress_and_ends_in_the_list(page, job
 async def test_cancelling_the_starter_is_not_an_error(page, job, until, told, qtbot):
     job(lambda emit: asyncio.sleep(60))
     page.show_found([], [LARGE])
-    page.starter_button.click()
-    await until(lambda: page._cancel.isVisible())
-    qtbot.mouseClick(page._cancel, Qt.MouseButton.LeftButton)
-    await until(page.starter_button.isEnabled)
+    page.none.starter.click()
+    await until(lambda: page.none.cancel.isVisible())
+    qtbot.mouseClick(page.none.cancel, Qt.MouseButton.LeftButton)
+    await until(page.none.starter.isEnabled)
     assert told == [] and page.statuses() == []
 
 
@@ -247,10 +248,10 @@ async def test_a_failed_starter_is_told_and_can_be_tried_again(page, job, until,
 
     job(story)
     page.show_found([], [LARGE])
-    page.starter_button.click()
+    page.none.starter.click()
     await until(lambda: told)
     assert str(told[0].sentence) == "There is no way to the hub."
-    await until(page.starter_button.isEnabled)
+    await until(page.none.starter.isEnabled)
 
 
 async def test_it_speaks_chinese_at_once(page, model):
