@@ -50,6 +50,24 @@ def layered(tmp_path_factory):
     return source, folder / "m1 INT4", quantized(source, folder / "m1 INT4")
 
 
+@pytest.mark.parametrize("bits", [2, 3])
+def test_few_bits_are_written_verified_and_read_again(layered, tmp_path, bits):
+    source, _, _ = layered
+    few = replace(
+        recipe.LAYERED,
+        attention=replace(recipe.LAYERED.attention, bits=bits, group_size=32),
+        mlp=replace(recipe.LAYERED.mlp, bits=bits, group_size=recipe.WHOLE_ROW),
+    )
+    target = tmp_path / "few"
+    *_, end = quantized(source, target, few)
+    assert isinstance(end, Finished)
+    assert end.size == plan.make(catalog.inspect(source), few).predicted_bytes
+    name, stored = "model.layers.1.mlp.down_proj", tensors_of(target)
+    assert stored[f"{name}.weight_packed"].shape[1] == 128 * bits // 32
+    read = Skeleton(target, torch.device("cpu")).load(1).mlp.down_proj.weight
+    assert all(len(row.unique()) <= 2**bits for row in read)
+
+
 def test_each_module_ends_before_the_next_begins(layered):
     _, target, events = layered
     steps = [event for event in events if isinstance(event, ModuleStarted | ModuleDone)]
