@@ -1,15 +1,12 @@
 """Chat: one prompt to the original and to the quantized model, side by side."""
 
-import asyncio
-from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QHBoxLayout, QStackedWidget, QVBoxLayout, QWidget
 
+from ui.chat.kept_chats import Keeper, opened_store
+from ui.chat.sides import Sides
 from ui.chat_settings import ChatSettings
 from ui.engines import Engines
 from ui.log_drawer import Status
@@ -22,28 +19,17 @@ from ui.widgets.chat_history import ChatHistory
 from ui.widgets.composer import Composer
 from ui.widgets.label import label
 from ui.widgets.transcript import Entry
-from workbench import paths
-from workbench.catalog.folder import inspect
-from workbench.catalog.model import Model
 from workbench.chat import rendering, summary
 from workbench.chat.asking import ask
 from workbench.chat.conversation import SIDES, Conversation, Turn, messages
 from workbench.chat.store import Store
-from workbench.engine.client import Endpoint, Sampling
+from workbench.engine.client import Sampling
 from workbench.errors import WorkbenchError
 from workbench.events import Event, ReplyDone, ReplyText
 from workbench.measure.timing import first_difference
 from workbench.runs import Reply
 from workbench.settings import Settings
 from workbench.words import Sentence
-
-STATES = {
-    "starting": Sentence("starting…"),
-    "waiting": Sentence("waits for the other side"),
-    "stopping": Sentence("stopping…"),
-    "failed": Sentence("did not start"),
-    "stopped": Sentence("not running"),
-}
 
 
 class ChatPage(Page):
@@ -57,12 +43,10 @@ class ChatPage(Page):
     ):
         super().__init__(settings, tasks, notices)
         self.engines = engines
-        self.store = store or self._opened_store()
+        self.store, self._keeper = store or opened_store(notices), Keeper(notices)
+        self.sides = Sides(engines, tasks)
         self.conversation = Conversation()
         self._writing: Turn | None = None
-        self._unsaved = False
-        self._models: dict[Path, Model | None] = {}
-        self._answering: dict[str, str] = {}  # by side, the model chosen of those that its engine has
         self.set_title("Chat")
         self._lay_out()
         self._connect()
@@ -126,29 +110,25 @@ class ChatPage(Page):
         self.history.picked.connect(self.open_chat)
         self.history.deleted.connect(self.delete_chat)
         self.history.new_asked.connect(self.new_chat)
-        self.engines.changed.connect(self._on_engine)
+        self.sides.changed.connect(self.touch)
         for side, column in self.columns.items():
             column.action.clicked.connect(partial(self._on_action, side))
-            column.model_chosen.connect(partial(self._answer_as, side))
+            column.model_chosen.connect(partial(self.sides.answer_as, side))
 
     # -- asking ------------------------------------------------------------------------------------------------
 
-    @property
-    def ready_sides(self) -> list[str]:
-        return [side for side in SIDES if self.engines.endpoint(side) is not None]
-
     def send(self) -> None:
         """Ask every engine that is ready."""
-        sides, prompt = self.ready_sides, self.composer.text
+        sides, prompt = self.sides.ready, self.composer.text
         if not prompt or not sides or self._writing:
             return
-        chosen = self.sampling.chosen().allowed(self._speculates(sides))
+        chosen = self.sampling.chosen().allowed(self.sides.speculates(sides))
         turn = Turn(prompt, chosen.chosen(), together=len(sides) > 1 and self.sampling.together)
         asked = {side: messages(self.conversation, side, prompt) for side in sides}
         for side in sides:
-            turn.replies[side] = Reply(self._endpoint(side).model)
+            turn.replies[side] = Reply(self.sides.endpoint(side).model)
         self.conversation.turns.append(turn)
-        self._keep(partial(self.store.add_turn, self.conversation, turn))
+        self._keeper.keep(partial(self.store.add_turn, self.conversation, turn))
         for side, column in self.columns.items():
             column.transcript.add(Entry(prompt, turn.replies.get(side)))
         self.composer.clear()
@@ -159,17 +139,17 @@ class ChatPage(Page):
     def answer_last(self, side: str) -> None:
         """Ask a side that was not running when the last prompt was sent."""
         turn = self.conversation.turns[-1]
-        endpoint = self._endpoint(side)
+        endpoint = self.sides.endpoint(side)
         if endpoint is None or self._writing:
             return
         before = Conversation(self.conversation.turns[:-1], self.conversation.system)
         turn.replies[side] = Reply(endpoint.model)
-        self._keep(partial(self.store.save_reply, turn, side))
+        self._keeper.keep(partial(self.store.save_reply, turn, side))
         column = self.columns[side]
         column.transcript.show_entries([*column.transcript.entries[:-1], Entry(turn.prompt, turn.replies[side])])
         self._writing = turn
         asked = {side: messages(before, side, turn.prompt)}
-        sampling = Sampling(**turn.sampling).allowed(self._speculates([side]))
+        sampling = Sampling(**turn.sampling).allowed(self.sides.speculates([side]))
         self.begin(self._answer(turn, asked, sampling))
 
     def stop(self) -> None:
@@ -178,7 +158,7 @@ class ChatPage(Page):
 
     async def _answer(self, turn: Turn, asked: dict[str, list], sampling: Sampling) -> None:
         try:
-            await ask(turn, asked, self._endpoint, sampling, partial(self._take, turn))
+            await ask(turn, asked, self.sides.endpoint, sampling, partial(self._take, turn))
         finally:
             self._writing = None
             self._compare(turn)
@@ -187,7 +167,7 @@ class ChatPage(Page):
     def _take(self, turn: Turn, side: str, event: Event) -> None:
         reply = turn.replies[side]
         reply.apply(event)
-        self._keep(partial(self.store.save_reply, turn, side))
+        self._keeper.keep(partial(self.store.save_reply, turn, side))
         if self._is_shown(turn):
             transcript = self.columns[side].transcript
             if isinstance(event, ReplyText):
@@ -237,7 +217,7 @@ class ChatPage(Page):
     def delete_chat(self, conversation_id: int) -> None:
         if conversation_id == self.conversation.id:
             self.new_chat()
-        self._keep(partial(self.store.delete, conversation_id))
+        self._keeper.keep(partial(self.store.delete, conversation_id))
         self._list_chats()
 
     def _show(self, conversation: Conversation) -> None:
@@ -263,61 +243,13 @@ class ChatPage(Page):
     def _toggle_history(self) -> None:
         self.history.setVisible(self.history_button.isChecked())
 
-    def _opened_store(self) -> Store:
-        """The chats of this home; where they cannot be kept, chatting works all the same."""
-        try:
-            store = Store(paths.home() / "chats.db")
-        except WorkbenchError as error:
-            self.notices.tell(error)
-            return Store(Path(":memory:"))
-        if store.note:
-            self.notices.info(Sentence(store.note.message, store.note.values))
-        return store
-
-    def _keep(self, save: Callable[[], None]) -> None:
-        """Save. A full disk does not end the answer and is told once, not once a second."""
-        try:
-            save()
-            self._unsaved = False
-        except WorkbenchError as error:
-            if not self._unsaved:
-                self.notices.tell(error)
-            self._unsaved = True
-
     # -- engines -----------------------------------------------------------------------------------------------
-
-    def _on_engine(self, side: str) -> None:
-        if (profile := self.engines.profile(side)) is not None:
-            folder = Path(profile.model)
-            if folder not in self._models:
-                self._models[folder] = None
-                self.tasks.start(self._read(folder))
-        self.touch()
-
-    async def _read(self, folder: Path) -> None:
-        """Read what the column's head says of a model, off the window's thread."""
-        with suppress(WorkbenchError):  # it serves; only its precision and size stay unsaid
-            self._models[folder] = await asyncio.to_thread(inspect, folder)
-            self.touch()
-
-    def _speculates(self, sides: list[str]) -> bool:
-        """Whether one of these engines drafts: both are asked alike."""
-        profiles = (self.engines.profile(side) for side in sides)
-        return any(profile and profile.speculation for profile in profiles)
 
     def _on_action(self, side: str) -> None:
         if self.engines.endpoint(side) is not None:
             self.answer_last(side)
         elif self.engines.can_switch(side):
             self.begin(self.engines.switch(side))
-
-    def _action_of(self, side: str) -> str | None:
-        if self._writing:
-            return None
-        if self.engines.endpoint(side) is None:
-            return "Run this side instead" if self.engines.can_switch(side) else None
-        behind = self.conversation.turns and side not in self.conversation.turns[-1].replies
-        return "Answer here too" if behind else None
 
     def showEvent(self, event) -> None:
         super().showEvent(event)
@@ -329,9 +261,9 @@ class ChatPage(Page):
         return [Status(Sentence("An answer is being written"))] if self._writing else []
 
     def redraw(self) -> None:
-        ready = self.ready_sides
-        self.sampling.show_speculation(self._speculates(ready))
-        seen = [side for side in SIDES if self._has_column(side)]
+        ready = self.sides.ready
+        self.sampling.show_speculation(self.sides.speculates(ready))
+        seen = [side for side in SIDES if self.sides.has_column(side, self.conversation)]
         self.stack.setCurrentIndex(1 if seen else 0)
         for side, column in self.columns.items():
             column.setVisible(side in seen)
@@ -349,35 +281,12 @@ class ChatPage(Page):
         self.fairness.setVisible(len(ready) > 1)
 
     def _draw_column(self, side: str, column: ChatColumn) -> None:
-        endpoint = self._endpoint(side)
-        profile = self.engines.profile(side)
-        model = self._models.get(Path(profile.model)) if profile else None
-        state = None if endpoint else STATES.get(self.engines.state(side))
+        endpoint, model = self.sides.endpoint(side), self.sides.model(side)
         served = endpoint.model if endpoint else (model.name if model else self._answered_as(side))
-        column.show_head(served, model, state)
-        column.show_models(self._names(side) if endpoint else [], served)
-        column.offer(self._action_of(side))
+        column.show_head(served, model, self.sides.state(side))
+        column.show_models(self.sides.names(side), served)
+        column.offer(None if self._writing else self.sides.action(side, self.conversation))
         column.transcript.flush()
-
-    def _names(self, side: str) -> list[str]:
-        """The models that the side's engine answers as: the model itself first, then its adapters."""
-        endpoint, profile = self.engines.endpoint(side), self.engines.profile(side)
-        return [endpoint.model, *(adapter.name for adapter in profile.adapters)] if endpoint and profile else []
-
-    def _endpoint(self, side: str) -> Endpoint | None:
-        """Where the side's engine answers, as the model that was chosen; None unless it is ready."""
-        endpoint, chosen = self.engines.endpoint(side), self._answering.get(side)
-        return replace(endpoint, model=chosen) if endpoint and chosen in self._names(side) else endpoint
-
-    def _answer_as(self, side: str, name: str) -> None:
-        self._answering[side] = name
-        self.touch()
-
-    def _has_column(self, side: str) -> bool:
-        """A side with an engine, or with something said in this chat."""
-        return self.engines.state(side) not in ("stopped", "failed") or any(
-            side in turn.replies for turn in self.conversation.turns
-        )
 
     def _answered_as(self, side: str) -> str:
         names = [turn.replies[side].model for turn in self.conversation.turns if side in turn.replies]

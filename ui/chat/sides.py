@@ -1,0 +1,97 @@
+"""The two engines as the chat sees them: which answer, as which model, and what may be done with a silent one."""
+
+import asyncio
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from PySide6.QtCore import QObject, Signal
+
+from ui.engines import Engines
+from ui.tasks import Tasks
+from workbench.catalog.folder import inspect
+from workbench.catalog.model import Model
+from workbench.chat.conversation import SIDES, Conversation
+from workbench.engine.client import Endpoint
+from workbench.errors import WorkbenchError
+from workbench.words import Sentence
+
+STATES = {
+    "starting": Sentence("starting…"),
+    "waiting": Sentence("waits for the other side"),
+    "stopping": Sentence("stopping…"),
+    "failed": Sentence("did not start"),
+    "stopped": Sentence("not running"),
+}
+
+
+class Sides(QObject):
+    """`changed` when an engine did, or what is known of its model."""
+
+    changed = Signal()
+
+    def __init__(self, engines: Engines, tasks: Tasks):
+        super().__init__()
+        self._engines, self._tasks = engines, tasks
+        self._models: dict[Path, Model | None] = {}
+        self._answering: dict[str, str] = {}  # by side, the model chosen of those that its engine has
+        engines.changed.connect(self._on_engine)
+
+    @property
+    def ready(self) -> list[str]:
+        return [side for side in SIDES if self._engines.endpoint(side) is not None]
+
+    def endpoint(self, side: str) -> Endpoint | None:
+        """Where the side's engine answers, as the model that was chosen; None unless it is ready."""
+        endpoint, chosen = self._engines.endpoint(side), self._answering.get(side)
+        return replace(endpoint, model=chosen) if endpoint and chosen in self.names(side) else endpoint
+
+    def names(self, side: str) -> list[str]:
+        """The models that a ready engine answers as: the model itself first, then its adapters."""
+        endpoint, profile = self._engines.endpoint(side), self._engines.profile(side)
+        return [endpoint.model, *(adapter.name for adapter in profile.adapters)] if endpoint and profile else []
+
+    def answer_as(self, side: str, name: str) -> None:
+        """Ask this one of the side's models from now on."""
+        self._answering[side] = name
+        self.changed.emit()
+
+    def model(self, side: str) -> Model | None:
+        """What the side's model is; None where that is not known."""
+        profile = self._engines.profile(side)
+        return self._models.get(Path(profile.model)) if profile else None
+
+    def state(self, side: str) -> Sentence | None:
+        """Why the side does not answer; None when it does."""
+        return None if self._engines.endpoint(side) else STATES.get(self._engines.state(side))
+
+    def speculates(self, sides: list[str]) -> bool:
+        """Whether one of these engines drafts: both are asked alike."""
+        profiles = (self._engines.profile(side) for side in sides)
+        return any(profile and profile.speculation for profile in profiles)
+
+    def action(self, side: str, conversation: Conversation) -> str | None:
+        """What can be done with a side that has not answered the last prompt, as a template."""
+        if self._engines.endpoint(side) is None:
+            return "Run this side instead" if self._engines.can_switch(side) else None
+        behind = conversation.turns and side not in conversation.turns[-1].replies
+        return "Answer here too" if behind else None
+
+    def has_column(self, side: str, conversation: Conversation) -> bool:
+        """A side with an engine, or with something said in this chat."""
+        said = any(side in turn.replies for turn in conversation.turns)
+        return said or self._engines.state(side) not in ("stopped", "failed")
+
+    def _on_engine(self, side: str) -> None:
+        if (profile := self._engines.profile(side)) is not None:
+            folder = Path(profile.model)
+            if folder not in self._models:
+                self._models[folder] = None
+                self._tasks.start(self._read(folder))
+        self.changed.emit()
+
+    async def _read(self, folder: Path) -> None:
+        """Read what the column's head says of a model, off the window's thread."""
+        with suppress(WorkbenchError):  # it serves; only its precision and size stay unsaid
+            self._models[folder] = await asyncio.to_thread(inspect, folder)
+            self.changed.emit()
