@@ -1,17 +1,21 @@
 """Stands between the window and a child, and ends the child's whole tree when the window is gone.
 
-Run as a script of the standard library alone: `python -I -S guard.py GRACE_S RECORD COMMAND...`. Its stdin is a pipe
-from the window that nobody writes to: when it closes, however it closes, the tree is ended; so it is on SIGTERM. As
-child subreaper it inherits every descendant whose parent died, also those in sessions of their own.
+Run as a script of the standard library alone: `python -I -S guard.py GRACE_S RECORD FOLDER COMMAND...`. Its stdin is a
+pipe from the window that nobody writes to: when it closes, however it closes, the tree is ended; so it is on SIGTERM.
+As child subreaper it inherits every descendant whose parent died, also those in sessions of their own. FOLDER is the
+tree's own place for temporary files (its TMPDIR); it goes with the tree, and so does its shared memory.
 """
 
 import ctypes
 import json
 import os
 import select
+import shutil
 import signal
 import sys
 import time
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
@@ -19,9 +23,11 @@ SWEEP_S = 0.5  # how old the record of the tree may be
 AFTER_S = 1.0  # what the rest of a tree gets when its head ended by itself
 KILLED_S = 3.0  # after SIGKILL only a process stuck in the kernel is left
 ENDING = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+PREFIX = "lathe-"  # of each FOLDER's name, so that nothing else is ever removed
+SHARED = "/dev/shm"
 
 
-def main(grace_s: float, record: Path, command: list[str]) -> int:
+def main(grace_s: float, record: Path, folder: Path, command: list[str]) -> int:
     """Run `command` to its end or ours; its exit status, 128 + n when signal n ended it."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     wakened, wake = os.pipe()
@@ -29,19 +35,25 @@ def main(grace_s: float, record: Path, command: list[str]) -> int:
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     for number in {signal.SIGCHLD, *ENDING}:
         signal.signal(number, lambda *_: None)
+    older = {f"{SHARED}/{name}" for name in os.listdir(SHARED)} if os.path.isdir(SHARED) else set()
     head = _start(command)
+    left = {"folder": str(folder), "shared": []}
     recorded: list[list] = []
     status = None
     while status is None:
         tree = [identity(pid) for pid in descendants(os.getpid())]
-        if (living := [each for each in tree if each]) != recorded:
+        living = [each for each in tree if each]
+        open_now = shared(pid for pid, *_ in living) - older
+        if living != recorded or not open_now <= set(left["shared"]):
             recorded = living
-            _write(record, command, recorded)
+            left["shared"] = sorted(open_now.union(left["shared"]))
+            _write(record, {"command": command, "processes": recorded, **left})
         ready = select.select([0, wakened], [], [], SWEEP_S)[0]
         if (0 in ready and _closed()) or (wakened in ready and ENDING & set(os.read(wakened, 4096))):
             break
         status = _reap().get(head)
     if end_tree(AFTER_S if status is not None else grace_s):
+        tidy(left)
         record.unlink(missing_ok=True)  # else it stays, for the next start to find what is stuck
     if status is None:
         return 128 + signal.SIGTERM
@@ -109,6 +121,37 @@ def identity(pid: int) -> list | None:
     return [pid, int(fields[19]), " ".join(command.decode(errors="replace").split("\0")).strip()]
 
 
+def shared(pids: Iterable[int]) -> set[str]:
+    """The files of shared memory that these processes hold, or that OpenMP keeps for them."""
+    found = set()
+    for pid in pids:
+        registered = f"{SHARED}/__KMP_REGISTERED_LIB_{pid}_{os.getuid()}"  # held by no descriptor
+        if os.path.exists(registered):
+            found.add(registered)
+        try:
+            for name in os.listdir(f"/proc/{pid}/fd"):
+                held = os.readlink(f"/proc/{pid}/fd/{name}")
+                if held.startswith(SHARED + "/") and os.path.exists(held):
+                    found.add(held)
+        except OSError:  # it is gone or another user's, or closed that file just now
+            continue
+    return found
+
+
+def tidy(left: dict) -> None:
+    """Remove what an ended tree left: its temporary files and its shared memory, unless somebody else holds that.
+
+    `left`: "folder" and "shared", as in a record.
+    """
+    folder = Path(left.get("folder", ""))
+    if folder.name.startswith(PREFIX) and folder.is_dir() and not folder.is_symlink():
+        shutil.rmtree(folder, ignore_errors=True)
+    if files := set(left.get("shared", ())):
+        for file in files - shared(int(name) for name in os.listdir("/proc") if name.isdigit()):
+            with suppress(OSError):
+                os.unlink(file)
+
+
 def boot() -> str:
     """Pids and start ticks mean something within one boot only."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -160,8 +203,8 @@ def _signal(pid: int, number: int) -> None:
         pass
 
 
-def _write(record: Path, command: list[str], processes: list[list]) -> None:
-    content = {"boot": boot(), "guard": identity(os.getpid()), "command": command, "processes": processes}
+def _write(record: Path, content: dict) -> None:
+    content = {"boot": boot(), "guard": identity(os.getpid()), **content}
     beside = record.with_suffix(".tmp")
     try:
         beside.write_text(json.dumps(content), encoding="utf-8")
@@ -184,4 +227,4 @@ def _children_by_parent(pid: int) -> list[int]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(float(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]))
+    sys.exit(main(float(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4:]))

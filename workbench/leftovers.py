@@ -35,7 +35,7 @@ def folder() -> Path:
 
 
 def find() -> list[Leftover]:
-    """The living processes of all records whose guard is gone; records without any are removed."""
+    """The living processes of all records whose guard is gone; records without any go, with what their trees left."""
     found: dict[int, Leftover] = {}
     for record in folder().glob("*.json"):
         if _guarded(record):
@@ -43,7 +43,7 @@ def find() -> list[Leftover]:
         if living := read(record):
             found |= {each.pid: each for each in living}
         else:
-            record.unlink(missing_ok=True)
+            forget(record)
     return list(found.values())
 
 
@@ -72,6 +72,12 @@ def end(processes: Iterable[Leftover], grace_s: float = 5.0) -> None:
         deadline = time.monotonic() + wait_s
         while (left := [process for process in left if _lives(process)]) and time.monotonic() < deadline:
             time.sleep(0.05)
+
+
+def forget(record: Path) -> None:
+    """Remove the record of a tree that has ended, and what the tree left."""
+    guard.tidy(_content(record))
+    record.unlink(missing_ok=True)
 
 
 def _lives(process: Leftover) -> bool:

@@ -3,8 +3,10 @@
 import asyncio
 import codecs
 import io
+import os
 import shutil
 import sys
+import tempfile
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -18,6 +20,7 @@ from workbench.errors import WorkbenchError
 LINE_LIMIT = 16 * 2**20  # a longer line is handed over in pieces
 TAIL_LINES = 40
 DRAIN_S = 1.0
+LONGEST_FOLDER = 40  # bytes
 
 
 class ProcessEnded(WorkbenchError):
@@ -59,16 +62,19 @@ async def run(
     record = leftovers.folder() / f"{uuid4().hex}.json"
     # In a packaged window sys.executable is the window itself; then the child's interpreter runs the guard too.
     python = command[0] if getattr(sys, "frozen", False) else sys.executable
-    guarded = [python, "-I", "-S", guard.__file__, str(grace_s), str(record), *command]
     tail: deque[str] = deque(maxlen=TAIL_LINES)
     if log:
         log.parent.mkdir(parents=True, exist_ok=True)
     with ExitStack() as files:
+        own = tempfile.mkdtemp(prefix=guard.PREFIX, dir=_short_folder())
+        files.callback(shutil.rmtree, own, ignore_errors=True)  # a guard that was killed at once has not recorded it
+        guarded = [python, "-I", "-S", guard.__file__, str(grace_s), str(record), own, *command]
         kept = files.enter_context(log.open("ab", buffering=0)) if log else None
         start = log.stat().st_size if log else 0
         loop = asyncio.get_running_loop()
         transport, child = await loop.subprocess_exec(
-            lambda: _Child(loop), *guarded, env=env, start_new_session=True,  # so that Ctrl+C reaches only us
+            lambda: _Child(loop), *guarded, env=_environment(env, own),
+            start_new_session=True,  # so that Ctrl+C reaches only us
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT if merge_stderr else kept or asyncio.subprocess.DEVNULL,
         )  # fmt: skip
@@ -152,9 +158,23 @@ async def _read(
         hand_over(rest)
 
 
+def _short_folder() -> str:
+    """Where temporary files go; a Unix socket's whole path has at most 107 bytes, and engines put theirs there."""
+    usual = tempfile.gettempdir()
+    return usual if len(os.fsencode(usual)) <= LONGEST_FOLDER else "/tmp"
+
+
+def _environment(env: Mapping[str, str] | None, own: str) -> dict[str, str]:
+    whole = dict(os.environ if env is None else env)
+    # What torch compiled is for later runs too; without this it would be put into TMPDIR. It must not come first: torch
+    # sets it anew, and setproctitle, with which vLLM names its processes, finds its place by the first variable.
+    whole.setdefault("TORCHINDUCTOR_CACHE_DIR", os.path.join(tempfile.gettempdir(), f"torchinductor_{os.getuid()}"))
+    return whole | {"TMPDIR": own}
+
+
 def _end_recorded(record: Path) -> None:
     leftovers.end(leftovers.read(record), grace_s=1.0)
-    record.unlink(missing_ok=True)
+    leftovers.forget(record)
 
 
 def _tail(log: Path, start: int) -> tuple[str, ...]:

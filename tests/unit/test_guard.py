@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 import time
+from multiprocessing import shared_memory
+from pathlib import Path
 
 import pytest
 
@@ -27,12 +29,15 @@ TREE = [
 
 @pytest.fixture
 def guarded(tmp_path):
-    """Start a command under the guard, with its record in tmp_path."""
+    """Start a command under the guard, with its record and its temporary folder in tmp_path."""
     started = []
+    folder = tmp_path / "lathe-own"
 
     def start(command, grace_s=0.5):
+        folder.mkdir(exist_ok=True)
+        record = str(tmp_path / "record.json")
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", guard.__file__, str(grace_s), str(tmp_path / "record.json"), *command],
+            [sys.executable, "-I", "-S", guard.__file__, str(grace_s), record, str(folder), *command],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         started.append(process)
@@ -142,6 +147,41 @@ def test_the_record_names_the_tree_while_it_lives(guarded, tmp_path):
     process.stdin.close()
     process.wait(5)
     assert not record.exists()
+
+
+def test_temporary_files_and_shared_memory_go_with_the_tree(guarded, tmp_path):
+    """H20: an engine that is killed leaves sockets in /tmp, and some hundred MB in /dev/shm."""
+    folder = tmp_path / "lathe-own"
+    code = (
+        "import os, socket, time\n"
+        "from multiprocessing import resource_tracker, shared_memory\n"
+        "resource_tracker.register = lambda *_: None\n"  # as when the tracker is killed as well
+        "held = shared_memory.SharedMemory(create=True, size=1000)\n"
+        f"socket.socket(socket.AF_UNIX).bind({str(folder / 'socket')!r})\n"
+        "print(held.name, flush=True)\n"
+        "time.sleep(600)"
+    )
+    process = guarded([sys.executable, "-c", code])
+    shared = Path("/dev/shm") / process.stdout.readline().strip()
+    assert shared.exists() and (folder / "socket").exists()
+    wait_until = time.monotonic() + 5
+    while str(shared) not in (tmp_path / "record.json").read_text() and time.monotonic() < wait_until:
+        time.sleep(0.05)
+    os.kill(int(json.loads((tmp_path / "record.json").read_text())["processes"][0][0]), signal.SIGKILL)
+    assert process.wait(5) == 137
+    assert not shared.exists() and not folder.exists()
+
+
+def test_shared_memory_that_another_holds_and_foreign_folders_stay(tmp_path):
+    held = shared_memory.SharedMemory(create=True, size=1000)
+    try:
+        file = f"/dev/shm/{held.name}"
+        guard.tidy({"folder": str(tmp_path), "shared": [file]})
+        assert os.path.exists(file) and tmp_path.exists()
+        guard.tidy({})
+    finally:
+        held.close()
+        held.unlink()
 
 
 def test_children_are_the_same_both_ways():

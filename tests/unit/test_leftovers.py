@@ -90,6 +90,18 @@ def record(**content):
     return path
 
 
+def test_what_a_killed_tree_left_goes_at_the_next_look(tmp_path):
+    folder, stranger = tmp_path / "lathe-old", tmp_path / "mine"
+    folder.mkdir()
+    stranger.mkdir()
+    (folder / "socket").touch()
+    path = record(processes=[], folder=str(folder), shared=[])
+    assert leftovers.find() == []
+    assert not folder.exists() and not path.exists()
+    record(processes=[], folder=str(stranger), shared=[])
+    assert leftovers.find() == [] and stranger.exists(), "only folders of our own name are removed"
+
+
 def test_a_pid_given_to_another_process_is_not_touched(decoy):
     pid, started, command = guard.identity(decoy.pid)
     path = record(processes=[[pid, started - 1, command]])

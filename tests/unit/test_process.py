@@ -47,6 +47,26 @@ async def test_lines_arrive_whole_whatever_ends_them():
     assert await lines_of(code) == ["a", "ü 模型", "50%", "100%", "", "last"]
 
 
+async def test_a_child_has_temporary_files_of_its_own_that_go_with_it(monkeypatch, tmp_path):
+    code = (
+        "import tempfile, os; print(tempfile.mkstemp()[1]); print(oct(os.stat(tempfile.gettempdir()).st_mode & 0o777))"
+    )
+    made, mode = await lines_of(code)
+    assert mode == "0o700" and not os.path.exists(os.path.dirname(made))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / ("long" * 20)))
+    assert len(os.path.dirname((await lines_of(code))[0])) < 30, "a Unix socket of an engine needs a short path"
+
+
+async def test_a_child_can_name_itself_though_torch_sets_its_cache_anew():
+    pytest.importorskip("setproctitle")
+    code = (
+        "import os; os.environ['TORCHINDUCTOR_CACHE_DIR'] = os.environ['TORCHINDUCTOR_CACHE_DIR'] + '/'\n"
+        "import setproctitle; setproctitle.setproctitle('VLLM::EngineCore')\n"
+        "print(open('/proc/self/cmdline').read().split(chr(0))[0])"
+    )
+    assert await lines_of(code) == ["VLLM::EngineCore"]
+
+
 async def test_long_lines_and_floods_lose_nothing():
     long, *many = await lines_of("print('x' * 3_000_000)\nfor n in range(50_000): print(n)")
     assert len(long) == 3_000_000
