@@ -7,21 +7,18 @@ import argparse
 import gc
 import json
 import os
+import sys
 import time
 from pathlib import Path
 
-os.environ |= {
-    "LATHE_ENGINE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_KVCACHE_SPACE": "1",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1",
-    "TORCHDYNAMO_DISABLE": "1",
-}  # fmt: skip
-
-import torch
-from vllm import LLM, SamplingParams
-from vllm.distributed import cleanup_dist_env_and_memory
-
 from workbench.engine.speculation import Speculation, config
 
+ENV = {
+    "LATHE_ENGINE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1",
+    "TORCHDYNAMO_DISABLE": "1", "KMP_BLOCKTIME": "1",
+}  # fmt: skip
+OPENMP = Path(sys.prefix) / "lib" / "libiomp5.so"  # without it drafting runs four times slower
 WAYS = {"off": None, "4 always": Speculation("ngram", 4), "4 up to 2": Speculation("ngram", 4, steps=((2, 4),))}
 BATCHES = (1, 8)
 QUOTED = "The keeper climbed the spiral stairs every evening to light the great lamp, and every step creaked. " * 3
@@ -29,6 +26,9 @@ QUOTED = "The keeper climbed the spiral stairs every evening to light the great 
 
 def measure(model: Path, way: Speculation | None, tokens: int) -> dict[int, tuple[float, list[list[int]]]]:
     """Sequences at once -> tokens a second, and the tokens themselves."""
+    from vllm import LLM, SamplingParams
+    from vllm.distributed import cleanup_dist_env_and_memory
+
     engine = LLM(
         str(model), dtype="float32", enforce_eager=True, max_model_len=512, max_num_seqs=max(BATCHES), seed=0,
         enable_prefix_caching=False, speculative_config=way and config(way),
@@ -52,7 +52,9 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("--tokens", type=int, default=48)
     given = parser.parse_args()
-    torch.set_num_threads(1)
+    if "LD_PRELOAD" not in os.environ:
+        preloaded = {"LD_PRELOAD": str(OPENMP)} if OPENMP.exists() else {"LD_PRELOAD": ""}
+        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | ENV | preloaded)
     plain = None
     for name, way in WAYS.items():
         found = measure(given.model, way, given.tokens)
