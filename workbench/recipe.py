@@ -15,7 +15,7 @@ from typing import Any
 from workbench import paths
 from workbench.choice import AUTO, BITS, GROUP_SIZES, KEEP, PLAIN, WHOLE_ROW, Choice
 from workbench.errors import WorkbenchError
-from workbench.option import label_of, option
+from workbench.option import check_closed, label_of, option
 
 __all__ = [
     "AUTO", "BITS", "GROUP_SIZES", "KEEP", "LAYERED", "PLAIN", "PRESETS", "WHOLE_ROW", "Choice", "Recipe", "Rule",
@@ -39,6 +39,9 @@ class Recipe:
     """Choices for attention and MLP, exceptions, and the calibration: `samples` texts of `length` tokens.
 
     `tensor_parallel` is over how many GPUs the result shall be split when served; the plan sees to it that it can.
+    `targets`: what each layer is fitted to, the outputs of its own weight on quantized inputs or the original model's.
+    `tune`: how often the whole quantized model goes through the calibration text afterwards, its scales and norms
+    learning to answer as the original does.
     """
 
     name: str = option("", "Name")
@@ -50,8 +53,11 @@ class Recipe:
     calibration_file: str | None = option(None, "Calibration file")
     seed: int = option(0, "Seed")
     tensor_parallel: int = option(1, "GPUs to split over")
+    targets: str = option("own", "Fitted to", "own", "original")
+    tune: int = option(0, "Tuning passes", 0, 1, 2, 4)
 
     def __post_init__(self) -> None:
+        check_closed(self)
         for name, least, most in (
             ("samples", 1, 1_000_000), ("length", 8, 1_000_000), ("seed", 0, 1_000_000), ("tensor_parallel", 1, 1024),
         ):  # fmt: skip
@@ -78,8 +84,9 @@ LAYERED = Recipe(
 BEST = replace(
     LAYERED,
     name="best",
-    attention=replace(LAYERED.attention, method="awq+gptq"),
-    mlp=replace(LAYERED.mlp, method="awq+gptq"),
+    attention=replace(LAYERED.attention, method="awq+gptq", refine=True),
+    mlp=replace(LAYERED.mlp, method="awq+gptq", refine=True),
+    targets="original",
 )
 RTN = replace(
     LAYERED,

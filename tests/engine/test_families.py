@@ -136,7 +136,7 @@ def test_scales_alone_change_nothing(tmp_path, family, monkeypatch):
     hidden = skeleton.embed([TOKENS])
     for index in range(len(skeleton)):
         own = {name: entry for name, entry in planned.items() if entry.linear.block == index}
-        for _ in turn_of(skeleton, index, own, hidden, torch.bfloat16).run():
+        for _ in turn_of(skeleton, index, own, hidden, torch.bfloat16, []).run():
             pass
     norm, head = skeleton.last()
     with torch.no_grad():

@@ -3,8 +3,9 @@
 import pytest
 import torch
 from family_models import SETTINGS, write_family
+from quantization_models import write_model
 
-from workbench.quantization import graph
+from workbench.quantization import graph, streams
 from workbench.quantization.blocks import Skeleton
 
 PAIRS = {
@@ -56,3 +57,20 @@ def test_a_norm_that_adds_one_is_known(tmp_path):
 
 def test_every_family_has_its_settings():
     assert set(PAIRS) <= set(SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("family", "right"),
+    [
+        ("llama", {"self_attn.o_proj": "post_attention_layernorm", "mlp.down_proj": streams.LEAVING}),
+        ("gemma2", {"self_attn.o_proj": "post_attention_layernorm", "mlp.down_proj": "post_feedforward_layernorm"}),
+        ("cohere", {"self_attn.o_proj": streams.LEAVING, "mlp.down_proj": streams.LEAVING}),
+    ],
+)
+def test_where_an_output_stands_in_the_stream(tmp_path, family, right):
+    write = write_model if family == "llama" else write_family
+    skeleton = Skeleton(write(tmp_path / "m", family), torch.device("cpu"))
+    block = skeleton.load(0)
+    tokens = torch.randn(1, 16, 64)
+    linears = [path for path, module in block.named_modules() if isinstance(module, torch.nn.Linear)]
+    assert streams.points(block, linears, lambda: skeleton.run(block, tokens)) == right

@@ -13,7 +13,7 @@ from workbench.plan import Planned
 from workbench.quantization.calibration import Sequences
 
 
-def root(model: Path, sequences: Sequences | None, stored: torch.dtype, device: torch.device) -> str:
+def root(model: Path, sequences: Sequences | None, stored: torch.dtype, device: torch.device, targets: str) -> str:
     """The part that all blocks of a run share. Weights go by name, size and time; the text by its tokens."""
     files = [
         (file.name, stat.st_size, stat.st_mtime_ns)
@@ -22,7 +22,7 @@ def root(model: Path, sequences: Sequences | None, stored: torch.dtype, device: 
     ]
     config = (model / "config.json").read_text(encoding="utf-8")
     text = hashlib.sha256(repr(sequences.pieces if sequences else ()).encode()).hexdigest()
-    return _hash(files, config, text, str(stored), device.type, torch.__version__, _program())
+    return _hash(files, config, text, str(stored), device.type, targets, torch.__version__, _program())
 
 
 def following(before: str, planned: Mapping[str, Planned]) -> str:

@@ -1,5 +1,6 @@
 """All blocks in their order: what is finished is taken over, what is left is quantized, amendments in between."""
 
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,12 +11,13 @@ from workbench import amend, recipe
 from workbench.errors import WorkbenchError
 from workbench.events import Advanced, Amended, Event, ModuleDone, Note, Stage
 from workbench.plan import Plan, Planned
-from workbench.quantization import calibration, chain, precision
+from workbench.quantization import calibration, chain, precision, targets
 from workbench.quantization.activations import settled
 from workbench.quantization.blocks import Skeleton
 from workbench.quantization.calibration import Sequences
 from workbench.quantization.checkpoint import Checkpoint
 from workbench.quantization.kept_blocks import KeptBlocks
+from workbench.quantization.tuning import Tuning
 from workbench.quantization.turns import turn_of
 from workbench.recipe import Recipe
 
@@ -34,18 +36,24 @@ class Course:
         self._skeleton, self._folder, self._result, self._reuse = skeleton, folder, result, reuse
         self._stored = _stored_dtype(skeleton, plan)
         self._hidden: list[Tensor] = []
+        self._originals: list[Tensor] = []  # the same on the original's way, where layers are fitted to it
         self._kept: KeptBlocks | None = None
         self._root = ""
         self._amended = 0
+        self._made: dict[str, Tensor] = {}  # all blocks, where they are to be tuned together
 
     def run(self) -> Iterator[Event]:
         """The events of all linear layers, and what happens between them."""
         skeleton, sequences = self._skeleton, None
-        if any(planned.choice.method != "rtn" for planned in self.plan.quantized):
+        calibrated = any(planned.choice.method != "rtn" for planned in self.plan.quantized)
+        if calibrated or self._tuning:
             yield Stage("Reading the calibration text")
             sequences = _sequences(skeleton, self.plan.recipe)
             yield from _tell(sequences, self.plan.recipe)
+        if calibrated:
             self._hidden = settled(skeleton.embed(sequences.batches()), skeleton.device)
+            if self.plan.recipe.targets == "original":
+                self._originals = settled(self._hidden, skeleton.device)
         if note := _shared_heads(self.plan):
             yield note
         self._result.add({name: skeleton.weights.read(name) for name in skeleton.outside(tied=self.plan.model.tied)})
@@ -53,7 +61,8 @@ class Course:
         fallbacks: list[str] = []
         first = 0
         if self._reuse:
-            self._root = chain.root(skeleton.weights.folder, sequences, self._stored, skeleton.device)
+            aim = self.plan.recipe.targets
+            self._root = chain.root(skeleton.weights.folder, sequences, self._stored, skeleton.device, aim)
             self._kept = KeptBlocks(self._root, self.plan.predicted_bytes)
             self._kept.tidy()
             first = self._kept.reach(self._links())
@@ -67,6 +76,11 @@ class Course:
                 "{count} {count:layer|layers} had to be rounded plainly: {names}.",
                 {"count": len(fallbacks), "names": ", ".join(fallbacks)}, "warning",
             )  # fmt: skip
+        if self._tuning:
+            self._hidden.clear()
+            tuning = Tuning(skeleton, by_block(self.plan), self._made, self.plan.recipe.tune)
+            yield from tuning.run(sequences, self.plan.recipe.seed)
+            self._result.add(self._made)
 
     def _blocks(self, first: int) -> Iterator[Event]:
         if first:
@@ -80,16 +94,15 @@ class Course:
                 yield Stage("Quantizing", self._left(index))  # the pace and what is left are others now
                 done = 0
             told: list[Event] = []
-            turn = turn_of(
-                self._skeleton, index, by_block(self.plan).get(index, {}), self._hidden, self._stored
-            )  # fmt: skip
+            planned = by_block(self.plan).get(index, {})
+            turn = turn_of(self._skeleton, index, planned, self._hidden, self._stored, self._originals)
             for event in turn.run():
                 told.append(event)
                 yield event
                 if isinstance(event, ModuleDone):
                     done += 1
                     yield Advanced(done)
-            self._result.add(turn.tensors)
+            self._take(turn.tensors)
             if self._kept:
                 yield from self._kept.keep(self._links()[index], turn.tensors, told, self._hidden)
 
@@ -99,13 +112,25 @@ class Course:
         links = self._links()
         for index, link in enumerate(links[:count]):
             yield from self._kept.events(link)
-            self._result.add(self._kept.tensors(link))
+            self._take(self._kept.tensors(link))
             yield Advanced(index + 1)
         if self._hidden and count < len(links):
             self._kept.forward(self._skeleton, links[:count], self._hidden)
+            if self._originals:
+                deque(targets.through(self._skeleton, count, self._originals), maxlen=0)
         yield Note(
             "{count} of {total} blocks were taken over from an earlier run.", {"count": count, "total": len(links)}
         )
+
+    @property
+    def _tuning(self) -> bool:
+        return bool(self.plan.recipe.tune and self.plan.quantized)
+
+    def _take(self, tensors: dict[str, Tensor]) -> None:
+        if self._tuning:
+            self._made |= tensors
+        else:
+            self._result.add(tensors)
 
     def _amendments(self, index: int) -> Iterator[Event]:
         """Take what came into the job folder since the last look, for the blocks from `index` on."""

@@ -117,7 +117,7 @@ def _traced(block: nn.Module, run: Callable[[], Tensor]):
                 hooks.enter_context(listening(module, lambda _, args, path=path: expert(path)))
             elif isinstance(module, nn.Linear) and min(module.weight.shape) > 1 and not left_alone(path):
                 hooks.enter_context(listening(module, lambda _, args, path=path: linear(path, args[0])))
-            elif _is_norm(module):
+            elif is_norm(module):
                 handle = module.register_forward_hook(lambda _, args, out, path=path: norms.append((path, out)))
                 hooks.callback(handle.remove)
         run()
@@ -191,7 +191,7 @@ def _scale(size: int, device: torch.device) -> Tensor:
     return torch.exp2(torch.rand(size, device=device) * 2 - 1)
 
 
-def _is_norm(module: nn.Module) -> bool:
+def is_norm(module: nn.Module) -> bool:
     own = dict(module.named_parameters())
     return list(own) == ["weight"] and own["weight"].dim() == 1 and not isinstance(module, nn.Linear)
 

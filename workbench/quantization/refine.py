@@ -9,6 +9,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from workbench.quantization import precision
 from workbench.quantization.grid import Grid
 from workbench.quantization.moments import output_error
 
@@ -27,6 +28,13 @@ def refined(
     weight: float32 [out, in], what was rounded; integers: int8 [out, in]; H: float32 [in, in]; `stored` is the dtype
     that scales are kept in.
     """
+    with precision.exact():
+        return _refined(weight, H, integers, grid, stored, passes)
+
+
+def _refined(
+    weight: Tensor, H: Tensor, integers: Tensor, grid: Grid, stored: torch.dtype, passes: int
+) -> tuple[Tensor, Grid]:
     lifted = H + torch.diag((FLOOR * torch.diagonal(H).mean()).expand(len(H)))
     order = torch.argsort(torch.diagonal(H), descending=True)
     best, least = (integers, grid), output_error(weight - grid.values(integers), H)

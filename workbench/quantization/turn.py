@@ -13,6 +13,7 @@ from workbench.quantization.blocks import Skeleton
 from workbench.quantization.moments import Moments, output_error
 from workbench.quantization.names import in_code
 from workbench.quantization.rounding import Rounded, nearest, rounded
+from workbench.quantization.targets import moved
 
 
 class Turn:
@@ -20,6 +21,8 @@ class Turn:
 
     With an empty `hidden` nothing is calibrated and every layer is rounded plainly. `planned` and `linears` share
     their keys; a linear that is not planned keeps its weight. `tensors` fills with what goes on disk, by full name.
+    `originals` are the same batches on the original model's way, taken along like `hidden`; with them layers are
+    fitted to the original's outputs, without (empty) to those of their own weights.
     """
 
     def __init__(
@@ -31,8 +34,9 @@ class Turn:
         linears: Mapping[str, nn.Linear],
         hidden: list[Tensor],
         stored: torch.dtype,
+        originals: list[Tensor],
     ):
-        self._skeleton, self._index, self._stored = skeleton, index, stored
+        self._skeleton, self._index, self._stored, self._originals = skeleton, index, stored, originals
         self._block, self._planned, self._linears, self._hidden = block, planned, linears, hidden
         self._scales: dict[str, Tensor] = {}
         self._routed: dict[str, int] = {}
@@ -124,6 +128,19 @@ class Turn:
                 "Norms are stored in 16 bit, which moved AWQ scales by up to {percent} %; the weights follow exactly.",
                 {"percent": round(100 * self._skeleton.moved, 2)},
             )
+
+    def _move(self, key: str, lack: Tensor, moments: Moments) -> None:
+        """Move a weight towards the original's outputs before it is rounded; `lack` is [out, in]."""
+        if key in self._planned and self._planned[key].choice.method != "rtn":
+            linear = self._linears[key]
+            weight = moved(linear.weight, lack, moments.matrix, moments.tokens)
+            linear.weight = nn.Parameter(weight, requires_grad=False)
+
+    def _counted(self, at: int, rows: Tensor) -> Tensor:
+        """What goes into the moments: where the original's stream is loud, an error of the same size does less."""
+        if not self._originals:
+            return rows
+        return rows * self._originals[at].to(rows.device).square().mean(-1, keepdim=True).clamp(min=1e-12).rsqrt()
 
     def _uses_awq(self, *keys: str) -> bool:
         if not self._hidden:

@@ -1,19 +1,20 @@
 """One block's turn where only its structure is known: stage by stage, each with inputs that come through what is
 already quantized before it. Slower than the layered way: the block runs once for each stage."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from workbench.events import Event, Note
 from workbench.plan import Planned
-from workbench.quantization import graph
+from workbench.quantization import graph, streams
 from workbench.quantization.blocks import Skeleton
 from workbench.quantization.experts import Expert, Experts
 from workbench.quantization.graph import Graph, Stage, listening
 from workbench.quantization.moments import Moments
+from workbench.quantization.targets import Lack
 from workbench.quantization.turn import Turn
 
 ENOUGH = 512  # tokens for an expert of its own; below, it is calibrated with those of all experts
@@ -25,12 +26,20 @@ class WalkedTurn(Turn):
     """`planned` may have any keys; layers are known by their path inside the block."""
 
     def __init__(
-        self, skeleton: Skeleton, index: int, planned: Mapping[str, Planned], hidden: list[Tensor], stored: torch.dtype
+        self,
+        skeleton: Skeleton,
+        index: int,
+        planned: Mapping[str, Planned],
+        hidden: list[Tensor],
+        stored: torch.dtype,
+        originals: list[Tensor],
     ):
         block = skeleton.load(index)
         by_path = {skeleton.path(entry.linear.name, block): entry for entry in planned.values()}
         linears = {path: block.get_submodule(path) for path in by_path}
-        super().__init__(skeleton, index, block, by_path, linears, hidden, stored)
+        super().__init__(skeleton, index, block, by_path, linears, hidden, stored, originals)
+        self._original = skeleton.load(index) if originals else block
+        self._points: dict[str, str] = {}
 
     @torch.no_grad()
     def run(self) -> Iterator[Event]:
@@ -41,10 +50,15 @@ class WalkedTurn(Turn):
         elif self._planned:
             known = graph.learn(self._block, self._probe())
             yield from self._tell(known)
+            if self._originals:
+                self._points = streams.points(self._block, self._linears, self._probe())
             for stage in known.stages:
                 yield from self._experts(stage.experts) if stage.experts else self._stage(stage, known)
         for at, batch in enumerate(self._batches()):
             self._hidden[at] = self._skeleton.forward(self._block, batch).to(self._hidden[at].device)
+        for at, batch in enumerate(self._originals):
+            leaving = self._skeleton.forward(self._original, batch.to(self._skeleton.device))
+            self._originals[at] = leaving.to(batch.device)
         self._keep_the_rest()
         yield from self._tell_moved()
 
@@ -62,7 +76,7 @@ class WalkedTurn(Turn):
             if feed.source in planned and self._uses_awq(feed.reader)
         ]  # fmt: skip
         gathered = {path: self._moments(path) for path in (planned[0], *(feed.reader for feed in feeds))}
-        self._gather(gathered)
+        self._aim(planned, self._gather(planned[0], gathered), gathered[planned[0]])
         for feed in feeds:
             self._scale_rows(self._linears[feed.source], feed.reader, gathered[feed.reader], feed.rows)
         entering = gathered[planned[0]]
@@ -72,23 +86,64 @@ class WalkedTurn(Turn):
         for path in planned:
             yield from self._quantize(path, entering)
 
-    def _gather(self, wanted: Mapping[str, Moments]) -> None:
-        """Run all batches as far as the last of these layers."""
-        for batch in self._batches():
-            left = set(wanted)
+    def _gather(self, first: str, wanted: Mapping[str, Moments]) -> Tensor | None:
+        """Run all batches as far as the last of these layers; with originals, what `first` lacks to be fitted to
+        them: at its point in the stream where it has one, [out, in], else at its inputs, [in, in]."""
+        if not self._originals:
+            for batch in self._batches():
+                for path, inputs in self._seen(self._block, batch, wanted).items():
+                    wanted[path].add(inputs)
+            return None
+        point = self._points.get(first)
+        linear = self._linears[first]
+        lack = Lack(
+            linear.in_features if point is None else linear.out_features, linear.in_features, linear.weight.device
+        )
+        for at, batch in enumerate(self._batches()):
+            original = self._originals[at].to(batch.device)
+            right = self._seen(self._original, original, [first] if point is None else [], point)
+            ours = self._seen(self._block, batch, wanted, point)
+            rows = ours[first].flatten(0, -2)
+            if point is None:
+                scaled = right[first].flatten(0, -2) / self._scales.get(first, 1.0)
+                lack.add(scaled - rows, rows)
+            else:
+                aim = right[point].flatten(0, -2)
+                loud = aim.square().mean(-1, keepdim=True).clamp(min=1e-12).rsqrt()
+                lack.add((aim - ours[point].flatten(0, -2)) * loud, rows * loud)
+                ours[first] = rows * loud
+            for path, moments in wanted.items():
+                moments.add(ours[path])
+        return lack.matrix
 
-            def take(path: str, inputs: Tensor, left: set[str] = left) -> None:
-                wanted[path].add(inputs)
-                left.discard(path)
-                if not left:
-                    raise _Enough
+    def _aim(self, planned: list[str], lack: Tensor | None, moments: Moments) -> None:
+        if lack is None:
+            return
+        for path in planned:
+            if planned[0] not in self._points:
+                self._move(path, self._linears[path].weight @ lack, moments)
+            elif len(planned) == 1:
+                self._move(path, lack, moments)
 
-            with ExitStack() as hooks:
-                for path in wanted:
-                    module = self._linears[path]
-                    hooks.enter_context(listening(module, lambda _, args, path=path: take(path, args[0])))
-                with suppress(_Enough):
-                    self._skeleton.forward(self._block, batch)
+    def _seen(
+        self, block: nn.Module, batch: Tensor, inputs: Iterable[str], point: str | None = None
+    ) -> dict[str, Tensor]:
+        """What enters these layers, and the stream at `point`, in one run of a block that goes no further."""
+        seen: dict[str, Tensor] = {}
+        left = {*inputs, *(() if point is None else (point,))}
+
+        def take(path: str, given: Tensor) -> None:
+            seen[path] = given
+            if left <= seen.keys():
+                raise _Enough
+
+        with ExitStack() as hooks:
+            for path in left - {streams.LEAVING}:
+                module = block.get_submodule(path)
+                hooks.enter_context(listening(module, lambda _, args, path=path: take(path, args[0])))
+            with suppress(_Enough):
+                seen[streams.LEAVING] = self._skeleton.forward(block, batch)
+        return seen
 
     def _experts(self, path: str) -> Iterator[Event]:
         """Every expert by the tokens that the router sent to it; those that got few by the tokens of all."""
