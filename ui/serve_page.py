@@ -5,15 +5,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from PySide6.QtCore import Qt, QTimer, Signal
-from PySide6.QtWidgets import (
-    QBoxLayout,
-    QFrame,
-    QHBoxLayout,
-    QScrollArea,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtCore import QTimer, Signal
 
 from ui import icons, language
 from ui.engines import SIDES, Engines
@@ -21,14 +13,9 @@ from ui.log_drawer import LogSource, Status
 from ui.notices import Notices
 from ui.page import Page
 from ui.serve.drafts import Drafts
-from ui.serve.losses import Losses
-from ui.serve.profile_box import ProfileBox
+from ui.serve.surface import ServeSurface
 from ui.tasks import Tasks
-from ui.widgets import Banner, Card, EmptyState
-from ui.widgets.command_view import CommandView
-from ui.widgets.engine_card import EngineCard
-from ui.widgets.profile_form import ProfileForm
-from ui.widgets.slot_tab import NAMES, SlotTab
+from ui.widgets.slot_tab import NAMES
 from workbench.catalog import capacity, folder
 from workbench.catalog.capacity import Capacity, Device
 from workbench.catalog.model import Model
@@ -39,9 +26,6 @@ from workbench.engine.profile import Profile
 from workbench.errors import WorkbenchError
 from workbench.settings import Settings
 from workbench.words import Sentence
-
-FORM_WIDTH, WIDE_FORM = 376, 520
-SIDE_BY_SIDE = 1080  # room for the two cards beside each other
 
 
 class ServePage(Page):
@@ -57,7 +41,6 @@ class ServePage(Page):
         self._device: Device | None = None
         self._facts: EngineFacts | None = None
         self._facts_error: WorkbenchError | None = None
-        self._pair_banner: Banner | None = None
         self._drafts = Drafts(settings, tasks, notices, self)
         self._drafts.changed.connect(self.touch)
         self.set_title("Serve")
@@ -159,63 +142,20 @@ class ServePage(Page):
             self.cards[side].show_engine(self.engines, time.monotonic())
             self.forms[side].setEnabled(side not in running)
         self._draw_primary(filled, running)
-        self._draw_note(filled)
+        self.view.show_note(self.engines.pair_note if len(filled) == 2 else None)
         self.losses.show_engines(len(filled) == 2)
         self._draw_command()
 
     # -- parts
 
     def _lay_out(self) -> None:
-        self.tabs = {side: SlotTab(side) for side in SIDES}
-        self.forms = {side: ProfileForm() for side in SIDES}
-        self.cards = {side: EngineCard(side) for side in SIDES}
-        self.command = CommandView()
-        self.profiles = ProfileBox()
-        self.profiles.picked.connect(lambda profile: self.begin(self._open_profile(self._side, profile)))
-        self.profiles.failed.connect(self.notices.tell)
-        self.empty = EmptyState(
-            "server-line",
-            "Nothing to serve yet",
-            "Choose a model on the left, or come here from Models or Quantize. Two slots let the original and the "
-            "quantized answer the same prompt.",
-        )
-        slots = QHBoxLayout()
-        slots.setSpacing(8)
-        for side in SIDES:
-            slots.addWidget(self.tabs[side], 1)
-            self.tabs[side].clicked.connect(lambda _checked=False, side=side: self._choose(side))
-        self._left = left = Card()
-        left.setFixedWidth(FORM_WIDTH)
-        left.body.addLayout(slots)
-        left.body.addWidget(self.profiles)
-        for form in self.forms.values():
-            left.body.addWidget(form)
-        left.body.addWidget(self.command)
-        self._cards = QBoxLayout(QBoxLayout.Direction.TopToBottom)
-        self._cards.setSpacing(12)
-        for side in SIDES:
-            self._cards.addWidget(self.cards[side], 1, Qt.AlignmentFlag.AlignTop)
-        right = QVBoxLayout()
-        right.setSpacing(12)
-        self._notes = QVBoxLayout()
-        right.addLayout(self._notes)
-        self.losses = Losses(self.engines, self.forms)
-        right.addWidget(self.losses)
-        right.addWidget(self.empty, 1)
-        right.addLayout(self._cards)
-        right.addStretch(1)
-        inside = QWidget()
-        inside.setObjectName("ground")
-        row = QHBoxLayout(inside)
-        row.setContentsMargins(0, 0, 4, 0)
-        row.setSpacing(16)
-        row.addWidget(left, 0, Qt.AlignmentFlag.AlignTop)
-        row.addLayout(right, 1)
-        scroll = QScrollArea(widgetResizable=True)
-        scroll.setFrameShape(QFrame.Shape.NoFrame)
-        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        scroll.setWidget(inside)
-        self.content.addWidget(scroll, 1)
+        self.view = view = ServeSurface(self.engines)
+        self.tabs, self.forms, self.cards, self.command = view.tabs, view.forms, view.cards, view.command
+        self.profiles, self.losses, self.empty = view.profiles, view.losses, view.empty
+        self.content.addWidget(view, 1)
+        view.slot_picked.connect(self._choose)
+        view.profiles.picked.connect(lambda profile: self.begin(self._open_profile(self._side, profile)))
+        view.profiles.failed.connect(self.notices.tell)
         for side in SIDES:
             self._connect(side)
 
@@ -236,21 +176,6 @@ class ServePage(Page):
             language.bind(setter, words)
         icons.bind(self.start_button.setIcon, "stop-fill" if running else "play-fill", "ground")
         self.start_button.setEnabled(bool(running or filled))
-
-    def _draw_note(self, filled: list[str]) -> None:
-        """How the pair is started, above both cards."""
-        note = self.engines.pair_note if len(filled) == 2 else None
-        shown = self._pair_banner and self._pair_banner.property("note")
-        if note == shown:
-            return
-        if self._pair_banner:
-            self._pair_banner.hide()
-            self._pair_banner.deleteLater()
-            self._pair_banner = None
-        if note:
-            self._pair_banner = Banner("info", note, closable=False)
-            self._pair_banner.setProperty("note", note)
-            self._notes.addWidget(self._pair_banner)
 
     def _draw_command(self) -> None:
         profile = None
@@ -307,9 +232,7 @@ class ServePage(Page):
 
     def _choose(self, side: str) -> None:
         self._side = side
-        for each in SIDES:
-            self.tabs[each].setChecked(each == side)
-            self.forms[each].setVisible(each == side)
+        self.view.choose(side)
         self.touch()
 
     def _weigh(self, side: str) -> None:
@@ -350,10 +273,3 @@ class ServePage(Page):
     def _tick(self) -> None:
         if any(self.engines.state(side) in ("starting", "stopping", "waiting") for side in SIDES):
             self.touch()
-
-    def resizeEvent(self, event) -> None:
-        super().resizeEvent(event)
-        wide = self.width() - WIDE_FORM >= SIDE_BY_SIDE
-        self._left.setFixedWidth(WIDE_FORM if wide else FORM_WIDTH)
-        direction = QBoxLayout.Direction.LeftToRight if wide else QBoxLayout.Direction.TopToBottom
-        self._cards.setDirection(direction)
