@@ -204,6 +204,7 @@ class MainWindow(QMainWindow):
         self.quantize_page.models_wanted.connect(lambda: self.show_page("models"))
         self.quantize_page.made.connect(self.models_page.list_also)
         self.quantize_page.finished.connect(self._on_quantized)
+        self.serve_page.engine_known.connect(self.models_page.show_engine)
         self.serve_page.chat_asked.connect(lambda: self.show_page("chat"))
         self.chat_page.serve_asked.connect(lambda: self.show_page("serve"))
         self.chat_page.replied.connect(self.live_panel.add_reply)

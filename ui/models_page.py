@@ -21,9 +21,7 @@ from ui.widgets import EmptyState, button, label
 from workbench import jobs
 from workbench import settings as stored
 from workbench.catalog.capacity import Device
-from workbench.engine import facts
 from workbench.engine.facts import EngineFacts
-from workbench.errors import WorkbenchError
 from workbench.events import Event
 from workbench.progress import Progress
 from workbench.settings import Settings
@@ -74,7 +72,6 @@ class ModelsPage(Page):
 
     def arrive(self) -> None:
         self.rescan()
-        self.tasks.start(self._ask_engine())
 
     def rescan(self) -> None:
         """Read the library again, off the loop; the choice of model stays."""
@@ -130,8 +127,8 @@ class ModelsPage(Page):
         if first and self.isVisible():
             (self.table if rows else self.none.starter).setFocus()
 
-    def show_engine(self, engine: EngineFacts | None) -> None:
-        """Say of quantized models whether this engine serves them."""
+    def show_engine(self, engine: EngineFacts) -> None:
+        """Say of quantized models whether this engine, the installed one, serves them."""
         self.engine = engine
         if self.rows is not None:
             self.show_found(self.rows, self.devices)
@@ -209,12 +206,6 @@ class ModelsPage(Page):
     async def _scan(self) -> None:
         folders = (*self.settings.library, *map(Path, self.settings.recent))
         self.show_found(*await asyncio.to_thread(look, folders, self.device and self.device.name))
-
-    async def _ask_engine(self) -> None:
-        try:
-            self.show_engine(await facts.ask(self.settings.interpreter))
-        except WorkbenchError:
-            self.show_engine(None)  # Serve says what is missing
 
     async def _get_starter(self) -> None:
         self._job = jobs.create("starter", {})

@@ -29,9 +29,13 @@ from workbench.words import Sentence
 
 
 class ServePage(Page):
-    """`chat_asked` leads on to the chat. The engines themselves are the window's, given at the start."""
+    """`chat_asked` leads on to the chat, `engine_known(EngineFacts)` says what vLLM is installed.
+
+    The engines themselves are the window's, given at the start.
+    """
 
     chat_asked = Signal()
+    engine_known = Signal(object)
 
     def __init__(self, settings: Settings, tasks: Tasks, notices: Notices, engines: Engines):
         super().__init__(settings, tasks, notices)
@@ -97,6 +101,7 @@ class ServePage(Page):
         for form in self.forms.values():
             form.show_missing(command.missing(found))
         self.profiles.show_facts(found)
+        self.engine_known.emit(found)
         self.touch()
 
     def statuses(self) -> list[Status]:

@@ -16,6 +16,7 @@ from PySide6.QtWidgets import QAbstractButton, QAbstractSlider, QAbstractSpinBox
 from ui.main_window import STATIONS, MainWindow
 from workbench import leftovers
 from workbench import settings as stored
+from workbench.engine.facts import EngineFacts
 from workbench.errors import WorkbenchError
 from workbench.leftovers import Leftover
 from workbench.words import Sentence
@@ -198,6 +199,9 @@ async def test_the_stations_hand_on(window, monkeypatch, tmp_path):
     assert went == [("quantize", "m"), ("serve", "m"), ("pair", tmp_path / "a", tmp_path / "b")]
     window.quantize_page.made.emit(tmp_path / "b")
     assert window.settings.recent == (str(tmp_path / "b"),)
+    engine = EngineFacts("/opt/python", "0.32.0", None, True, frozenset(), True, None)
+    window.serve_page.show_facts(engine)
+    assert window.models_page.engine is engine
     window.serve_page.chat_asked.emit()
     assert window.pages["chat"].isVisible()
 
@@ -315,4 +319,6 @@ def test_closing_the_application(what, tmp_path):
     assert not re.search(r"Traceback|Task was|Event loop|QThread|RuntimeError|never awaited", "\n".join(told)), errors
     children = [int(line.split()[1]) for line in lines if line.startswith("child")]
     assert what != "job" or children
-    assert not [pid for pid in (*children, *(each.pid for each in family)) if psutil.pid_exists(pid)]
+    left = [*family, *(psutil.Process(pid) for pid in children if psutil.pid_exists(pid))]
+    _, alive = psutil.wait_procs(left, timeout=2)  # a guard whose start was cancelled ends by itself, a moment later
+    assert not alive
