@@ -125,6 +125,7 @@ class ChatPage(Page):
         chosen = self.sampling.chosen().allowed(self.sides.speculates(sides))
         turn = Turn(prompt, chosen.chosen(), together=len(sides) > 1 and self.sampling.together)
         asked = {side: messages(self.conversation, side, prompt) for side in sides}
+        priorities = self.sides.priorities(sides, self.conversation, chosen.max_tokens)
         for side in sides:
             turn.replies[side] = Reply(self.sides.endpoint(side).model)
         self.conversation.turns.append(turn)
@@ -134,7 +135,7 @@ class ChatPage(Page):
         self.composer.clear()
         self._list_chats()
         self._writing = turn
-        self.begin(self._answer(turn, asked, chosen))
+        self.begin(self._answer(turn, asked, chosen, priorities))
 
     def answer_last(self, side: str) -> None:
         """Ask a side that was not running when the last prompt was sent."""
@@ -150,15 +151,16 @@ class ChatPage(Page):
         self._writing = turn
         asked = {side: messages(before, side, turn.prompt)}
         sampling = Sampling(**turn.sampling).allowed(self.sides.speculates([side]))
-        self.begin(self._answer(turn, asked, sampling))
+        priorities = self.sides.priorities([side], before, sampling.max_tokens)
+        self.begin(self._answer(turn, asked, sampling, priorities))
 
     def stop(self) -> None:
         """End the answers that are being written; what came so far stays."""
         self.cancel()
 
-    async def _answer(self, turn: Turn, asked: dict[str, list], sampling: Sampling) -> None:
+    async def _answer(self, turn: Turn, asked: dict[str, list], sampling: Sampling, priorities: dict[str, int]) -> None:
         try:
-            await ask(turn, asked, self.sides.endpoint, sampling, partial(self._take, turn))
+            await ask(turn, asked, self.sides.endpoint, sampling, partial(self._take, turn), priorities)
         finally:
             self._writing = None
             self._compare(turn)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from workbench import figures, settings, terminal
+from workbench.chat.remaining import expected_tokens
 from workbench.compare import SIDES, ask, compare, describe
 from workbench.engine.client import Endpoint, Sampling, models
 from workbench.engine.profile import Profile
@@ -46,6 +47,13 @@ def chat(
     context: Context = None,
     key: Key = "",
     model: Annotated[str, typer.Option(help="Of a running server's models, an adapter too; else its first.")] = "",
+    by_length: Annotated[
+        bool,
+        typer.Option(
+            "--priority",
+            help="Schedule by priority, answers that are expected to be short first; a running server must do so.",
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Ask a model one prompt, or talk to it line by line."""
@@ -58,7 +66,11 @@ def chat(
         for line in [prompt] if prompt is not None else sys.stdin:
             if not line.strip():
                 continue
-            reply = await ask(endpoint, line.strip(), sampling, (lambda event: None) if as_json else print_reply)
+            earlier = (reply.done for _, reply in replies if reply.done)
+            priority = expected_tokens(max_tokens, earlier) if by_length else None
+            reply = await ask(
+                endpoint, line.strip(), sampling, (lambda event: None) if as_json else print_reply, priority
+            )
             replies.append((line.strip(), reply))
             if reply.error and not as_json:
                 raise WorkbenchError(reply.error.message, reply.error.hint, **reply.error.values)
@@ -68,6 +80,7 @@ def chat(
             await talk(Endpoint(target, key, model or await first_model(target, key)))
             return
         chosen = profile_of(Path(target), speculate, draft_tokens, context)
+        chosen = replace(chosen, scheduling="priority" if by_length else chosen.scheduling)
         with terminal.JobProgress() as progress:
             async with served(chosen, settings.load(), progress, chosen.served_name) as endpoint:
                 progress.stop()  # the answer has the terminal for itself

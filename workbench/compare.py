@@ -55,15 +55,21 @@ async def compare(
     return made
 
 
-async def ask(endpoint: Endpoint, prompt: str, sampling: Sampling, on_event: Callable[[Event], None]) -> Reply:
-    """One prompt without history; the reply with its figures."""
+async def ask(
+    endpoint: Endpoint,
+    prompt: str,
+    sampling: Sampling,
+    on_event: Callable[[Event], None],
+    priority: int | None = None,
+) -> Reply:
+    """One prompt without history; the reply with its figures. `priority` as in `client.chat`."""
     reply = Reply(model=endpoint.model)
 
     def take(event: Event) -> None:
         reply.apply(event)
         on_event(event)
 
-    await client.chat(endpoint, [{"role": "user", "content": prompt}], sampling, take)
+    await client.chat(endpoint, [{"role": "user", "content": prompt}], sampling, take, priority)
     return reply
 
 

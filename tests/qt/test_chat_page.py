@@ -25,6 +25,7 @@ class FakeProfile:
     model: Path
     speculation: object = None
     adapters: tuple[Adapter, ...] = ()
+    scheduling: str = "fcfs"
 
 
 class FakeEngines(QObject):
@@ -39,6 +40,7 @@ class FakeEngines(QObject):
         self.switched = []
         self.speculation = None
         self.adapters = ()
+        self.scheduling = {}
 
     def run(self, side):
         return self.runs[side]
@@ -52,7 +54,8 @@ class FakeEngines(QObject):
 
     def profile(self, side):
         ready = self.runs[side].ready
-        return FakeProfile(Path("/no/such/model"), self.speculation, self.adapters) if ready else None
+        scheduling = self.scheduling.get(side, "fcfs")
+        return FakeProfile(Path("/no/such/model"), self.speculation, self.adapters, scheduling) if ready else None
 
     def can_switch(self, side):
         return self.alternating and self.state(side) == "stopped"
@@ -387,3 +390,14 @@ async def test_an_adapter_is_chosen_to_answer(page, engines, servers, until):
     engines.adapters = ()  # another start, without them
     page.touch()
     await until(lambda: not column.who.isVisible() and column.name.full == "smol")
+
+
+async def test_an_engine_with_priority_scheduling_is_told_how_long_an_answer_to_expect(page, engines, both, until):
+    engines.scheduling = {"quantized": "priority"}
+    ask(page, "one")
+    await done(page, until)
+    ask(page, "two")
+    await done(page, until)
+    sent = [request.get("priority") for request in both["quantized"].requests]
+    assert sent == [both["quantized"].requests[0]["max_tokens"], 2], "first the limit, then as its last answer was"
+    assert [request.get("priority") for request in both["original"].requests] == [None, None]

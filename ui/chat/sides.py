@@ -1,6 +1,7 @@
 """The two engines as the chat sees them: which answer, as which model, and what may be done with a silent one."""
 
 import asyncio
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from ui.engines import Engines
 from ui.tasks import Tasks
 from workbench.catalog.folder import inspect
 from workbench.catalog.model import Model
+from workbench.chat import remaining
 from workbench.chat.conversation import SIDES, Conversation
 from workbench.engine.client import Endpoint
 from workbench.errors import WorkbenchError
@@ -69,6 +71,15 @@ class Sides(QObject):
         """Whether one of these engines drafts: both are asked alike."""
         profiles = (self._engines.profile(side) for side in sides)
         return any(profile and profile.speculation for profile in profiles)
+
+    def priorities(self, sides: Iterable[str], conversation: Conversation, max_tokens: int | None) -> dict[str, int]:
+        """By side, the priority of the next request, of engines that schedule by priority."""
+        profiles = {side: self._engines.profile(side) for side in sides}
+        return {
+            side: remaining.priority(max_tokens, conversation, side)
+            for side, profile in profiles.items()
+            if profile and profile.scheduling == "priority"
+        }
 
     def action(self, side: str, conversation: Conversation) -> str | None:
         """What can be done with a side that has not answered the last prompt, as a template."""

@@ -1,7 +1,8 @@
 """Puts one prompt to one or two engines, one after the other or both at once."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from workbench.chat.conversation import Turn
 from workbench.engine import client
@@ -15,9 +16,11 @@ async def ask(
     endpoint: Callable[[str], Endpoint | None],
     sampling: Sampling,
     on_event: Callable[[str, Event], None],
+    priorities: Mapping[str, int] = MappingProxyType({}),
 ) -> None:
     """Send each side of `asked` its messages; `on_event(side, event)` has to fold into the turn's replies.
 
+    `priorities` are of the sides whose engines schedule by them.
     Every reply is ended when this returns, however it returns: cancelling also ends those whose turn never came.
     """
 
@@ -25,7 +28,7 @@ async def ask(
         if (found := endpoint(side)) is None:
             on_event(side, ReplyFailed("This engine has ended.", "Start it again, then send again."))
             return
-        await client.chat(found, asked[side], sampling, lambda event: on_event(side, event))
+        await client.chat(found, asked[side], sampling, lambda event: on_event(side, event), priorities.get(side))
 
     try:
         if turn.together:

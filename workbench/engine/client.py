@@ -95,10 +95,15 @@ async def models(endpoint: Endpoint) -> list[str]:
 
 
 async def chat(
-    endpoint: Endpoint, messages: list[dict[str, Any]], sampling: Sampling, on_event: Callable[[Event], None]
+    endpoint: Endpoint,
+    messages: list[dict[str, Any]],
+    sampling: Sampling,
+    on_event: Callable[[Event], None],
+    priority: int | None = None,
 ) -> ReplyDone | ReplyFailed:
     """Stream one answer as events; returns the last of them. What went wrong with the server is an event, no exception.
 
+    A `priority`, the lowest first, is for engines that schedule by priority; others refuse requests with one.
     Cancelling closes the connection, which makes the engine drop the request, reports ReplyDone("stopped") and then
     goes on as a cancellation.
     """
@@ -116,6 +121,8 @@ async def chat(
         "stream": True,
         "stream_options": options,
     }
+    if priority is not None:
+        body["priority"] = priority
     try:
         async with client as http, http.stream("POST", "/v1/chat/completions", json=body) as answer:
             if answer.status_code != 200:
