@@ -56,7 +56,7 @@ class Proposal:
     """A recipe with a rule for every layer that leaves the base recipe, and what it comes to.
 
     `base` is the recipe it was made of. `bits` is the average over all linear layers, kept ones with their 16;
-    `damage` and `base_damage` are the sums of predicted KL of plain rounding, good for comparing mixes and not as a
+    `damage` and `base_damage` are the sums of predicted KL by each layer's own method, to compare mixes and no
     forecast of the result. `unmeasured` layers have no sensitivity and keep the recipe's choice.
     """
 
@@ -221,7 +221,8 @@ def _damage(measure: SensitivityMeasured, choice: Choice) -> float:
     if choice.kept:
         return 0.0
     found = measure.damage.get(f"{choice.bits}/{choice.group_size}")
-    return found if found is not None else measure.damage[f"{choice.bits}/{measure.group_size}"]
+    plain = found if found is not None else measure.damage[f"{choice.bits}/{measure.group_size}"]
+    return plain * measure.remaining.get(choice.method, 1.0)
 
 
 def _proposal(

@@ -191,7 +191,7 @@ class SensitivityMeasured:
     """What plain rounding of one linear layer alone would cost, by "bits/group size" such as "4/64".
 
     `damage` is the predicted KL divergence in nats per token, `output_errors` the relative output error. The recipe's
-    own group size is `group_size`.
+    own group size is `group_size`. `remaining` is the share of that damage which a method is expected to leave.
     """
 
     name: str
@@ -200,6 +200,7 @@ class SensitivityMeasured:
     symmetric: bool
     damage: dict[str, float]
     output_errors: dict[str, float]
+    remaining: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import random
 import statistics
 import sys
 import tempfile
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -34,6 +35,7 @@ from workbench.recipe import GROUP_SIZES, PRESETS, Choice, Recipe, with_group_si
 BITS, SINGLE_TOKENS = 3, 2048
 BAR = 0.6  # Spearman's coefficient
 WIDTHS = (4, 8)  # what vLLM serves on every device
+MIX, PLAIN = ": mix", ": mix by plain rounding"
 OUTER = (4.55, 5.0, 5.5, 6.0)  # bits up to which outer blocks get 8, from both ends
 
 
@@ -61,22 +63,29 @@ def main(options: argparse.Namespace) -> int:
     original.prove()
     held = quality.held(options.model, options.tokens)
     print(f"{options.model.name}, {original.device}, {held.tokens} held tokens, torch {torch.__version__}")
-    model, failed, found = catalog.inspect(options.model), False, defaultdict(list)
-    for seed in range(options.seeds):
+    model, failed, found, began = catalog.inspect(options.model), False, defaultdict(list), time.monotonic()
+    for seed in options.seeds:
         base = replace(PRESETS["layered"], seed=seed, samples=options.samples)
         events = sensitivity.run(whatif.spec(model.folder, base) | {"threads": options.threads}, model.folder)
         measured = [event for event in events if isinstance(event, SensitivityMeasured)]
         failed |= _singles(original, model, measured, options.singles, seed) < BAR
-        plans = dict(_pairs(model, base, measured))
-        for rounding in ("plain", *options.recipes):
-            kl = _rounded(original, plans, rounding, held)
-            for name in plans:
-                if name in kl and f"mix for {name}" in kl:
-                    bits = [allocation.average_bits(plans[each]) for each in (name, f"mix for {name}")]
-                    found[rounding, name].append((*bits, kl[name], kl[f"mix for {name}"]))
-    for (rounding, rival), runs in found.items():
-        failed |= _tell(rounding, rival, runs)
-    return int(failed)
+        for rounding in ("rtn", *options.recipes):
+            plans = dict(_plans(model, _by(base, PRESETS[rounding]), measured, seed))
+            candidates: dict[str, quality.Reader] = {}
+            for name, made in plans.items():
+                if time.monotonic() - began < options.until:
+                    plain = rounding == "rtn"
+                    candidates[name] = quality.Plain(original, by_block(made)) if plain else quantized(original, made)
+            print(f"seed {seed}: {len(candidates)} of {len(plans)} made, {time.monotonic() - began:.0f} s", flush=True)
+            kl = {name: event.kl for name, event in _compare(original, candidates, held).items()}
+            for name in kl:
+                rival = name.removesuffix(MIX).removesuffix(PLAIN)
+                if name != rival and rival in kl:
+                    bits = [allocation.average_bits(plans[each]) for each in (rival, name)]
+                    found[rounding, name].append((*bits, kl[rival], kl[name]))
+                    print(f"seed {seed} {rounding:8} {name:45} {kl[rival]:.4f} against {kl[name]:.4f}", flush=True)
+    worse = [name for (rounding, name), runs in found.items() if _tell(rounding, name, runs) and name.endswith(MIX)]
+    return int(failed or bool(worse))
 
 
 def _singles(original: Skeleton, model: Model, measured: list[SensitivityMeasured], count: int, seed: int) -> float:
@@ -96,12 +105,20 @@ def _singles(original: Skeleton, model: Model, measured: list[SensitivityMeasure
     return agreed
 
 
-def _pairs(model: Model, base: Recipe, measured: list[SensitivityMeasured]) -> Iterator[tuple[str, Plan]]:
-    """Rivals and, at the stored bits of each, "mix for" it."""
-    for name, rival in _rivals(model, base):
+def _plans(model: Model, base: Recipe, measured: list[SensitivityMeasured], seed: int) -> Iterator[tuple[str, Plan]]:
+    """Rivals and the mixes at the stored bits of each, another pair first for each seed (time may end all early).
+
+    Where the methods leave less than plain rounding would, also the mix that does not know that.
+    """
+    rivals = list(_rivals(model, base))
+    unaware = [replace(event, remaining={}) for event in measured]
+    for name, rival in rivals[2 * seed % len(rivals) :] + rivals[: 2 * seed % len(rivals)]:
         made = plan.make(model, rival)
+        bits = allocation.average_bits(made)
         yield name, made
-        yield f"mix for {name}", allocation.for_bits(model, base, measured, allocation.average_bits(made), WIDTHS).plan
+        yield name + MIX, allocation.for_bits(model, base, measured, bits, WIDTHS).plan
+        if base.mlp.method != "rtn":
+            yield name + PLAIN, allocation.for_bits(model, base, unaware, bits, WIDTHS).plan
 
 
 def _rivals(model: Model, base: Recipe) -> Iterator[tuple[str, Recipe]]:
@@ -129,17 +146,6 @@ def _raised(model: Model, base: Recipe, names: list[str]) -> Recipe:
             raised = replace(entry.choice, bits=8, symmetric=True, group_size=size)
             base = with_rules(base, (entry.linear.name,), raised)
     return base
-
-
-def _rounded(original: Skeleton, plans: Mapping[str, Plan], rounding: str, held: quality.Sequences) -> dict[str, float]:
-    """The KL of each plan, rounded plainly or as the preset of that name does it."""
-    candidates: dict[str, quality.Reader] = {}
-    for name, made in plans.items():
-        if rounding == "plain":
-            candidates[name] = quality.Plain(original, by_block(made))
-        else:
-            candidates[name] = quantized(original, plan.make(made.model, _by(made.recipe, PRESETS[rounding])))
-    return {name: event.kl for name, event in _compare(original, candidates, held).items()}
 
 
 def _by(made: Recipe, methods: Recipe) -> Recipe:
@@ -202,14 +208,13 @@ def _compare(
     return {event.name: event for event in events if isinstance(event, QualityMeasured)}
 
 
-def _tell(rounding: str, rival: str, runs: list[tuple[float, float, float, float]]) -> bool:
+def _tell(rounding: str, name: str, runs: list[tuple[float, float, float, float]]) -> bool:
     """Print a pair over the seeds; whether the mix is worse."""
     bits, mixed, theirs, ours = ([run[at] for run in runs] for at in range(4))
     ratios = [mix / other for _, _, other, mix in runs]
-    spread = max(ratios) - min(ratios)
-    print(f"{rounding:8} {rival:26} {statistics.mean(bits):.3f} bits  KL {statistics.mean(theirs):.4f}   mix "
+    print(f"{rounding:8} {name:45} {statistics.mean(bits):.3f} bits  KL {statistics.mean(theirs):.4f}   "
           f"{statistics.mean(mixed):.3f} bits  KL {statistics.mean(ours):.4f}   ratio {statistics.mean(ratios):.3f} "
-          f"(spread {spread:.3f} over {len(runs)} seeds)", flush=True)  # fmt: skip
+          f"({min(ratios):.3f} to {max(ratios):.3f}, {len(runs)} seeds)", flush=True)  # fmt: skip
     return statistics.mean(ours) > statistics.mean(theirs)
 
 
@@ -223,7 +228,8 @@ if __name__ == "__main__":
     given = argparse.ArgumentParser(description=__doc__)
     given.add_argument("model", nargs="?", type=Path, default=starter.where())
     given.add_argument("--recipes", nargs="*", default=["layered"], help="presets that also round the mixes")
-    given.add_argument("--seeds", type=int, default=3)
+    given.add_argument("--seeds", type=int, nargs="*", default=[0, 1, 2])
+    given.add_argument("--until", type=float, default=1e9, help="seconds after which no mix is begun")
     given.add_argument("--singles", type=int, default=60, help="layers that are rounded alone")
     given.add_argument("--samples", type=int, default=64, help="calibration samples of 512 tokens")
     given.add_argument("--tokens", type=int, default=32_768, help="held tokens that mixes are measured on")

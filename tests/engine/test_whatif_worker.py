@@ -321,6 +321,31 @@ def test_a_second_scan_measures_only_layers_whose_grid_is_another(model, chosen,
     assert {name for name in told if told[name] != before[name]} == {DOWN}
 
 
+@pytest.mark.parametrize("alike", [0.0, 0.9])
+@pytest.mark.parametrize("loud", [0.0, 1.0])
+def test_what_a_method_leaves_of_the_damage_is_foreseen(alike, loud):
+    """Inputs of one loudness or of many, independent or moving together: against really rounding a layer."""
+    torch.manual_seed(0)
+    weight, inputs = torch.randn(256, 128), torch.randn(4096, 128)
+    inputs += alike / (1 - alike) * torch.randn(4096, 4) @ torch.randn(4, 128)
+    inputs *= torch.randn(128).mul(loud).exp()
+    H = inputs.T @ inputs / len(inputs)
+    d, rung = sensitivity.unexplained(H), sensitivity.sensitivities.Rung(4, 32, True)
+    left = sensitivity.remaining(weight, rung, torch.bfloat16, torch.diagonal(H), d, torch.ones(256))
+
+    def error(method: str) -> float:
+        choice = Choice(method=method.removeprefix("awq+") if "gptq" in method else method, group_size=32, clip=False)
+        scale = trial.awq.search_scale([weight], H, choice, torch.bfloat16) if "awq" in method else torch.ones(128)
+        result = trial.rounded(weight * scale, H / scale / scale[:, None], choice, torch.bfloat16)
+        return trial.output_error(weight - result.grid.values(result.integers) / scale, H)
+
+    for method, share in left.items():
+        share /= sensitivity.SEARCHED[method]
+        assert share == pytest.approx(error(method) / error("rtn"), rel=0.35, abs=0.01), (method, left)
+    assert left["awq+gptq"] <= left["gptq"] and left["awq"] <= sensitivity.SEARCHED["awq"]
+    assert loud or alike or left["gptq"] > 0.9 * sensitivity.SEARCHED["gptq"]
+
+
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
 def test_the_predicted_damage_is_near_what_rounding_one_layer_does(chosen, tmp_path, family):
     """Against the model itself, on the calibration text: KL to second order, so only near for small errors."""

@@ -108,6 +108,20 @@ def test_layers_that_the_recipe_keeps_stay_and_unmeasured_ones_are_named(model, 
     assert chosen[model.linears[-1].name].bits == 4
 
 
+def test_a_layer_whose_method_repairs_more_gets_fewer_bits(model):
+    """The same damage by plain rounding everywhere; GPTQ is expected to undo nearly all of it in block 0."""
+    measured = [
+        SensitivityMeasured(
+            linear.name, linear.block, 32, True, {"4/32": 1.0, "8/32": 0.004}, {},
+            {"gptq": 0.1 if linear.block == 0 else 0.9},
+        )
+        for linear in model.linears
+        if not linear.in_attention
+    ]  # fmt: skip
+    made = allocation.for_bits(model, RECIPE, measured, 5.8, (4, 8))
+    assert {entry.linear.block for entry in made.plan.linears if entry.choice.bits == 8} == {1}
+
+
 def test_eight_bits_are_measured_and_taken_with_coarse_groups(model):
     """A scale for each 32 weights costs half a bit, and at 8 bits buys nothing: the room goes to other layers."""
     for linear in model.linears:

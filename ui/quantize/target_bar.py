@@ -60,7 +60,7 @@ class TargetBar(QWidget):
         if proposal:
             language.bind(
                 self.outcome.setToolTip,
-                "The sum of what plain rounding of each layer costs: good to compare mixes, no forecast of the result",
+                "What rounding costs by each layer's method, summed: good to compare mixes, no forecast of the result",
             )
         else:
             language.release(self.outcome.setToolTip)
