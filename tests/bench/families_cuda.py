@@ -3,8 +3,8 @@
 `python tests/bench/families_cuda.py [FOLDER …]`. Small random models of families with experts or MLA are quantized by
 the layered recipe, loaded in vLLM in 16 bit, and each prompt token's log-probability is compared with what our own
 float32 reading of the packed weights gives; the unquantized model beside it says what 16-bit arithmetic alone costs. A
-FOLDER is a finished checkpoint that is only loaded and compared. Ends with status 1 when a model fails or lies further
-off than that.
+FOLDER is a finished checkpoint that is loaded and compared as well. Ends with status 1 when a model fails or lies
+further off than that.
 """
 
 import json
@@ -25,7 +25,7 @@ from workbench.quantization.blocks import Skeleton
 
 COMMON = {
     "hidden_size": 512, "intermediate_size": 1024, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 128,
-    "initializer_range": 0.05, "num_hidden_layers": 3,
+    "initializer_range": 0.05, "num_hidden_layers": 2,
 }  # fmt: skip
 MOE = COMMON | {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 512}
 MLA = COMMON | {
@@ -38,24 +38,26 @@ FAMILIES = {
     "qwen2_moe": MOE | {"shared_expert_intermediate_size": 1024},
     "qwen3_moe": MOE,
     "glm4_moe": MOE | {"n_routed_experts": 8, "num_key_value_heads": 2, "head_dim": 128},
-    "deepseek_v2": MLA,
-    "deepseek_v3": MLA,
+    "deepseek_v2": MLA | {"topk_method": "greedy", "scoring_func": "softmax"},
+    "deepseek_v3": MLA | {"topk_method": "noaux_tc", "scoring_func": "sigmoid"},
 }
 TEXT = "The keeper climbed the stairs to light the great lamp; each of the steps creaked under him, and far below the "
 WIDTH = 4.0  # INT4 may lie this many times as far off as 16-bit arithmetic alone
 LEAST = 0.02  # nats that are never too far
 CHILD = """
-import json, sys
+import json, sys, traceback
 sys.path.insert(0, sys.argv[1])
 from load_in_vllm import answer
-folders, prompt, share = json.loads(sys.argv[3]), json.loads(sys.argv[4]), float(sys.argv[5])
-try:
-    answers = {folder: answer(folder, prompt, "bfloat16", gpu_memory_utilization=share) for folder in folders}
-except Exception as error:
-    import traceback
-    traceback.print_exc()
-    answers = {"error": f"{type(error).__name__}: {error}"}
-open(sys.argv[2], "w").write(json.dumps(answers))
+answers = {}
+for folder in json.loads(sys.argv[3]):
+    try:
+        # A fixed cache: measuring what is free fails where another program gives memory back meanwhile.
+        options = {"gpu_memory_utilization": float(sys.argv[5]), "kv_cache_memory_bytes": 1 << 30}
+        answers[folder] = answer(folder, json.loads(sys.argv[4]), "bfloat16", **options)
+    except Exception as error:
+        traceback.print_exc()
+        answers[folder] = {"error": f"{type(error).__name__}: {error}"}
+    open(sys.argv[2], "w").write(json.dumps(answers))
 """
 ENGINE = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1",
@@ -78,20 +80,26 @@ def expected(folder: Path, prompt: list[int]) -> tuple[list[float], int]:
 
 
 def loaded(folders: list[Path], prompt: list[int], place: Path) -> dict:
-    """What vLLM answers for each of these, in a process of its own."""
+    """What vLLM answers for each of these, all in one process of its own."""
     out = place / "answers.json"
-    out.unlink(missing_ok=True)
-    done = subprocess.run(
-        [
-            sys.executable, "-c", CHILD, str(Path(__file__).parents[1] / "engine"), str(out),
-            json.dumps([str(folder) for folder in folders]), json.dumps(prompt), os.environ.get("LATHE_SHARE", "0.2"),
-        ],
-        env=os.environ | ENGINE, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
-    found = json.loads(out.read_text()) if out.is_file() else {"error": f"status {done.returncode}"}
-    if "error" in found:
-        print(done.stdout[-1500:], done.stderr[-3500:], file=sys.stderr)
-    return found
+    arguments = [json.dumps([str(folder) for folder in folders]), json.dumps(prompt), os.environ.get("SHARE", "0.2")]
+    with (place / "child.log").open("w+") as log:
+        child = subprocess.Popen(
+            [sys.executable, "-c", CHILD, str(Path(__file__).parents[1] / "engine"), str(out), *arguments],
+            env=os.environ | ENGINE, stdout=log, stderr=log,
+        )  # fmt: skip
+        try:
+            status = child.wait(float(os.environ.get("LIMIT_S", "500")))
+        except subprocess.TimeoutExpired:
+            child.kill()
+            status = child.wait()
+        log.seek(0)
+        said = log.read().splitlines()
+    found = json.loads(out.read_text()) if out.is_file() else {}
+    if status or any("error" in answer for answer in found.values()):
+        errors = [line for line in said if "Error" in line or line.startswith(("  File", "    "))]
+        print("\n".join(errors[-60:] or said[-40:]))
+    return {str(folder): {"error": f"status {status}"} for folder in folders} | found
 
 
 def distance(answer: dict, right: list[float]) -> float:
@@ -100,18 +108,17 @@ def distance(answer: dict, right: list[float]) -> float:
     return sum(apart) / len(apart)
 
 
-def compare(name: str, folders: list[Path], prompt: list[int], place: Path) -> str:
+def compared(folders: list[Path], prompt: list[int], answers: dict) -> str:
     """One line; folders are the packed one and, where there is one, the unquantized."""
-    answers = loaded(folders, prompt, place)
-    if "error" in answers:
-        return f"{name:12} FAILED {answers['error'][:300]}"
-    apart, spread = [], []
+    name, apart, spread = folders[0].name, [], []
     for folder in folders:
+        answer = answers[str(folder)]
+        if "error" in answer:
+            return f"{name:12} FAILED {folder.name}: {answer['error'][:300]}"
         right, first = expected(folder, prompt)
-        apart.append(distance(answers[str(folder)], right))
+        apart.append(distance(answer, right))
         spread.append(torch.tensor(right).std().item())
-        firsts = answers[str(folder)]["tokens"][0], first
-        print(name, folder.name, "next token", firsts, f"load {answers[str(folder)]['seconds']:.0f} s", flush=True)
+        print(f"{folder.name}: next token {answer['tokens'][0]}, ours {first}; loaded in {answer['seconds']:.0f} s")
     bound = max(LEAST, WIDTH * apart[-1]) if len(folders) > 1 else 5 * LEAST
     kernels = ", ".join(answers[str(folders[0])]["kernels"])
     beside = f"unquantized {apart[1]:.5f}" if len(folders) > 1 else ""
@@ -120,19 +127,18 @@ def compare(name: str, folders: list[Path], prompt: list[int], place: Path) -> s
 
 
 def main(finished: list[Path]) -> int:
-    lines = []
+    lines, pairs = [], [[folder] for folder in finished]
     prompt = byte_tokenizer()(TEXT)["input_ids"]
     with tempfile.TemporaryDirectory(dir=os.environ.get("LATHE_BENCH")) as place:
-        for folder in finished:
-            lines.append(compare(folder.name, [folder], prompt, Path(place)))
-        for family, settings in FAMILIES.items() if not finished else ():
+        for family, settings in FAMILIES.items():
+            plain, packed = Path(place) / f"{family}-plain", Path(place) / family
             try:
-                plain = write_family(Path(place) / f"{family}-plain", family, **settings)
-                quantized(plain, Path(place) / family, "layered", device="cuda")
-                lines.append(compare(family, [Path(place) / family, plain], prompt, Path(place)))
+                quantized(write_family(plain, family, **settings), packed, "layered", device="cuda")
+                pairs.append([packed, plain])
             except Exception as error:  # the others are still worth a look
                 lines.append(f"{family:12} FAILED {type(error).__name__}: {error}")
-            print(lines[-1], flush=True)
+        answers = loaded([folder for pair in pairs for folder in pair], prompt, Path(place))
+        lines += [compared(pair, prompt, answers) for pair in pairs]
     print("\nhow far vLLM lies from our float32 reading of the same weights, mean over the prompt's tokens")
     print("\n".join(lines))
     print(torch.cuda.get_device_name(), *(f"{name} {version(name)}" for name in ("vllm", "torch", "transformers")))

@@ -27,7 +27,8 @@ def answer(folder: str, prompt: list[int], dtype: str, **options) -> dict:
     model = engine.llm_engine.model_executor.driver_worker.model_runner.model
     names = {name for name, _ in model.named_parameters() if "packed" in name or "zero_point" in name}
     kernels = {type(module.scheme.kernel).__name__ for module in model.modules() if hasattr(module, "scheme")}
-    experts = {type(module.quant_method).__name__ for module in model.modules() if hasattr(module, "w13_weight_packed")}
+    holders = [module for module in model.modules() if hasattr(module, "w13_weight_packed")]
+    experts = {type(getattr(module, "quant_method", module)).__name__ for module in holders}
     tokens = list(result.outputs[0].token_ids)
     del engine, model
     cleanup_dist_env_and_memory()

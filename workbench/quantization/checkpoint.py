@@ -13,6 +13,7 @@ from torch import Tensor
 from workbench.catalog.linears import ENCODER
 from workbench.plan import Plan, Planned
 from workbench.quantization import side_files
+from workbench.quantization.names import in_code
 from workbench.quantization.packing import scheme_of
 from workbench.quantization.place import disk_errors, partial
 from workbench.words import Sentence
@@ -173,7 +174,10 @@ def _suffix(planned: Planned) -> str:
     """The last two parts of the name as a pattern; all experts of a layer have one."""
     parts = planned.linear.name.split(".")
     if planned.linear.expert:
-        return rf"experts\.\d+\.{re.escape(parts[-1])}"
+        # vLLM before 0.27 asks for Mixtral's w1 as gate_proj, later ones as it is called on disk.
+        leaves = dict.fromkeys((parts[-1], in_code(planned.linear.name).rpartition(".")[2]))
+        leaf = "|".join(map(re.escape, leaves))
+        return rf"experts\.\d+\.{leaf if len(leaves) == 1 else f'({leaf})'}"
     return re.escape(".".join(parts[-2:]))
 
 
