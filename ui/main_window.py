@@ -94,6 +94,7 @@ class MainWindow(QMainWindow):
             Action("palette", "Search actions", "Ctrl+K", self.open_palette),
             Action("open_folder", "Open a model folder…", "Ctrl+O", self.open_folder),
             Action("rescan", "Look for models again", "F5", self.models_page.rescan),
+            Action("queue", "Show the queue of recipes", "Ctrl+Shift+Q", self.open_queue),
             Action("live", "Show or hide the Live panel", "Ctrl+L", lambda: self.dock.toggle()),
             Action("logs", "Show or hide the logs", "Ctrl+J", lambda: self.drawer.toggle()),
             Action("language", "Switch language", "Ctrl+Shift+L", self.switch_language),
@@ -119,6 +120,10 @@ class MainWindow(QMainWindow):
     def open_folder(self) -> None:
         self.show_page("models")
         self.models_page.open_folder()
+
+    def open_queue(self) -> None:
+        self.show_page("quantize")
+        self.quantize_page.queue_box.show()
 
     def open_palette(self) -> None:
         self.palette_box.open()

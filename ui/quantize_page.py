@@ -189,7 +189,7 @@ class QuantizePage(Page):
             language.show(self.heading.setText, self.draft.model.name if self.draft.model else self.draft.output.name)
         else:
             self.set_title("Quantize")
-        self._cells = Cells(plan, self.run)
+        self._cells = Cells(plan, self.run, self.choosing.amending.names)
         self.view.show_draft(shown, self.run, self.choosing.amending, self._cells.all())
         self.primary.setVisible(plan is not None)
         busy = running or self.queue.going

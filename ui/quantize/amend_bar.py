@@ -35,7 +35,7 @@ class AmendBar(QFrame):
     def show_change(self, amending: Amending) -> None:
         """Show what is wanted and how far it is."""
         first, wanted, names = amending.first, amending.wanted, amending.names
-        wants = wanted is not None or amending.error is not None
+        wants = amending.waits is None and (wanted is not None or amending.error is not None)
         ready = bool(names) and not amending.barred and amending.error is None and first is not None
         language.show(self.words.setText, self._words(amending))
         restyle(self.words, "tone", "rejected" if amending.error or amending.barred else "")

@@ -19,7 +19,8 @@ from workbench.recipe import Recipe
 class Amending(QObject):
     """`wanted` is the draft with the change, None where nothing is wanted; its plan covers the blocks made, too.
 
-    `waits` is the block from which a change that was handed over will hold, `error` why none could be.
+    `waits` is the block from which a change that was handed over will hold; it stays wanted until the job has it.
+    `error` is why none could be handed over.
     `changed` when any of that did.
     """
 
@@ -91,12 +92,13 @@ class Amending(QObject):
             return
         if len(run.amended) > self._known:
             self._known = len(run.amended)
-            self.waits = None
             self._draft.take_amended(recipe.from_dict(run.amended[-1].recipe))
-            self._plan()
+            if self.waits is not None:
+                self.forget()
+            else:
+                self._plan()  # what was changed once more meanwhile
         elif self.waits is not None and run.begun > self.waits:
-            self.waits = None  # it was not taken; the run's notes say why
-            self.changed.emit()
+            self.forget()  # it was not taken; the run's notes say why
         elif self._asked and self.first != self._first:
             self._plan()
 
@@ -111,9 +113,8 @@ class Amending(QObject):
         folder = self._job.folder
         try:
             plan = await asyncio.to_thread(amend.amend, folder, asked)
-            if not plan.blocks:
+            if not plan.blocks and self._asked is asked:  # no second thought came meanwhile
                 self.waits = max(line.from_block for line in amend.read(folder))
-                self.wanted = self._asked = None
         except WorkbenchError as error:
             self.error = error
         finally:

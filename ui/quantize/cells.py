@@ -12,15 +12,19 @@ from workbench.plan import Plan, Planned
 from workbench.quant_run import QuantRun
 from workbench.words import say
 
-State = Literal["planned", "conflict", "working", "done", "kept"]
+State = Literal["planned", "changing", "conflict", "working", "done", "kept"]
 
 
 class Cells:
-    """Cells of one plan: all of them once, then those that a run has changed since."""
+    """Cells of one plan: all of them once, then those that a run has changed since.
 
-    def __init__(self, plan: Plan | None, run: QuantRun | None):
+    `changing` are the layers for which the plan holds a choice that the run does not have yet.
+    """
+
+    def __init__(self, plan: Plan | None, run: QuantRun | None, changing: Iterable[str] = ()):
         self._planned = {planned.linear.name: planned for planned in plan.linears} if plan else {}
         self._conflicts = {name for conflict in (plan.conflicts if plan else ()) for name in conflict.modules}
+        self._changing = frozenset(changing)
         self._drawn = 0
         self._current = ""
         self._run = run
@@ -58,6 +62,8 @@ class Cells:
             return "working"
         if name in self._conflicts:
             return "conflict"
+        if name in self._changing:
+            return "changing"
         return "kept" if self._planned[name].choice.kept else "planned"
 
 
@@ -66,6 +72,7 @@ def _waiting_cell(planned: Planned, state: State) -> Cell:
     told = {
         "working": say("in work"),
         "conflict": say("in conflict"),
+        "changing": say("would change"),
         "kept": "",
         "planned": say("not quantized yet"),
     }[state]

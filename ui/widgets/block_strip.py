@@ -22,7 +22,7 @@ from ui import language, theme
 from ui.widgets.error_scale import ErrorScale, ink_on, width_color
 from ui.widgets.strip_grid import CELL_HEIGHT, CELL_WIDTH, GUTTER, HEAD, Place, StripGrid
 
-State = Literal["planned", "conflict", "working", "done", "kept", "width"]
+State = Literal["planned", "changing", "conflict", "working", "done", "kept", "width"]
 
 GAP = 2  # between cells
 
@@ -33,7 +33,8 @@ class Cell:
 
     `column` is the layer's name within its block, `label` the short mark while it waits ("AWQ 4"),
     `db` its signal to quantization noise once done, which colours it; `figure` is what it then reads in place of that.
-    A "width" cell is coloured by its `bits`. `words` become text when they are asked for: there may be many cells.
+    A "width" cell is coloured by its `bits`; a "changing" one is wanted otherwise than a running job
+    has it. `words` become text when they are asked for: there may be many cells.
     """
 
     name: str
@@ -297,6 +298,9 @@ class BlockStrip(QWidget):
         elif cell.state == "conflict":
             painter.setPen(QPen(QColor(worn.rejected), 1.5))
             ink = worn.rejected
+        elif cell.state == "changing":
+            painter.setPen(QPen(QColor(worn.quantized), 1, Qt.PenStyle.DashLine))
+            ink = worn.quantized
         elif cell.state == "working":
             painter.setPen(QPen(QColor(worn.accent), 1.5))
         else:

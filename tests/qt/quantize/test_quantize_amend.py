@@ -77,11 +77,13 @@ async def test_the_change_is_wanted_first_and_applied_by_the_button(page, going,
     assert bar.isVisible() and bar.apply.text() == "Apply from block 5"
     assert bar.words.text().startswith("2 layers not begun would change"), "gate and up load as one"
     assert page.draft.recipe == LAYERED and not list(amend.read(going.folder))
+    changing = [cell for cell in page._cells.all() if cell.state == "changing"]
+    assert [cell.label for cell in changing] == ["GPTQ 8"] * 2 and "would change" in str(changing[0].words)
     bar.apply.click()
     await until(lambda: bar.words.text() == "The change waits for block 5.")
     (line,) = amend.read(going.folder)
     assert line.from_block == 5 and bits(amend.current(going.folder), 9) == 8
-    assert not bar.apply.isVisible()
+    assert not bar.apply.isVisible() and any(cell.state == "changing" for cell in page._cells.all())
 
 
 async def test_what_the_job_took_is_the_plan_from_then_on(page, going, until):
@@ -93,10 +95,28 @@ async def test_what_the_job_took_is_the_plan_from_then_on(page, going, until):
         Amended(5, recipe.to_dict(taken)), Note("From block {block} on the changed recipe is used.", {"block": 5})
     )
     assert not page.view.amend.isVisible() and bits(page.draft.plan, 9) == 8 and bits(page.draft.plan, 8) == 4
-    assert page.draft.recipe == taken
+    assert page.draft.recipe == taken and not any(cell.state == "changing" for cell in page._cells.all())
     page.redraw()
     assert "From block 5 on" in page.view.notes.fold.summary.text()
     assert page.view.strip.changes == (5,)
+
+
+async def test_a_second_change_takes_the_first_along(page, going, until):
+    """The last change is what the job goes by: it must hold what was handed over just before."""
+    pick(page.view.details.chosen.form.bits, 8)
+    page.view.amend.apply.click()
+    await until(lambda: page.choosing.amending.waits == 5)
+    page.choose("model.layers.9.mlp.down_proj")
+    page.redraw()
+    pick(page.view.details.chosen.form.bits, 8)
+    first = next(amend.read(going.folder)).recipe
+    taken = amend.combined(page.draft.plan, first, 5).recipe
+    going.tell(Amended(5, recipe.to_dict(taken)))  # the job was quicker than the second thought
+    assert page.view.amend.words.text().startswith("1 layer not begun would change")
+    page.view.amend.apply.click()
+    await until(lambda: page.choosing.amending.waits == 5)
+    plan = amend.current(going.folder)
+    assert bits(plan, 9) == bits(plan, 9, "down") == 8 and bits(plan, 8) == 4
 
 
 async def test_all_blocks_means_those_to_come(page, going, until):
