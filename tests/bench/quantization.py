@@ -20,10 +20,9 @@ from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
-import standings
 import tables
 from children import Children
-from rivals import GRIDS, cost_runs, quality_runs
+from rivals import GRIDS, RANGE_SEARCH, Run, cost_runs, quality_runs
 
 from workbench import paths
 from workbench.catalog import starter
@@ -55,24 +54,29 @@ def _quality(options: argparse.Namespace, children: Children) -> bool:
     calibrations = {seed: _calibration(options.model, SAMPLES, LENGTH, seed) for seed in range(options.seeds)}
     for seed, (_, sequences) in calibrations.items():
         print(f"seed {seed}: {len(sequences.pieces)} calibration samples, {sequences.tokens} tokens")
-    grids = [GRIDS[number] for number in options.grids]
     rivals = {"steps": 20, "dtype": options.dtype} if options.theirs else None
-    runs = list(quality_runs(grids, calibrations, rivals, threads=options.threads))
     held = {kind: [str(paths.RESOURCES / "held" / f"{name}.txt") for name in names] for kind, names in KINDS.items()}
-    done = children.measure(children.quantize(runs), held)
-    if not done:
-        return True
-    tokens = standings.together(done[0].measures.values()).tokens
-    print(f"\n{options.model.name}: {tokens} held tokens, theirs in {options.dtype}, {len(done)} of {len(runs)} runs")
-    failed = tables.quality(done)
-    return failed or tokens < HELD_AT_LEAST or len(done) < len(runs)
+    failed = False
+    for grid in (GRIDS[number] for number in options.grids):
+        runs = list(quality_runs(grid, calibrations, rivals, options.threads))
+        runs = [
+            run for run in runs if _wanted(run, options) and (options.range_search or RANGE_SEARCH not in run.method)
+        ]
+        done = children.measure(children.quantize(runs), held)
+        print(f"\n### {options.model.name}, {grid.name}: {len(done)} of {len(runs)} runs, theirs in {options.dtype}\n")
+        failed |= len(done) < len(runs) or tables.quality(grid, done, HELD_AT_LEAST)
+    return failed
 
 
 def _cost(options: argparse.Namespace, children: Children) -> bool:
     calibrated, sequences = _calibration(options.model, COST_SAMPLES, COST_LENGTH, 0)
     runs = cost_runs(calibrated, sequences, COST_GRID_POINTS, threads=options.threads, dtype=options.dtype)
-    runs = [run for run in runs if options.only in run.name and (options.theirs or "recipe" in run.spec)]
+    runs = [run for run in runs if _wanted(run, options) and (options.theirs or "recipe" in run.spec)]
     return tables.cost(children.quantize(runs))
+
+
+def _wanted(run: Run, options: argparse.Namespace) -> bool:
+    return not options.only or any(part in run.name for part in options.only)
 
 
 def _calibration(model: Path, samples: int, length: int, seed: int) -> tuple[Recipe, Sequences]:
@@ -92,9 +96,10 @@ if __name__ == "__main__":
     options.add_argument("--threads", type=int, default=os.cpu_count(), help="threads of a child")
     options.add_argument("--dtype", default="bfloat16", help="what theirs computes in")
     options.add_argument("--place", type=Path, help="folder that keeps the runs")
+    options.add_argument("--range-search", action="store_true", help="also llm-compressor with its search of ranges")
     options.add_argument("--cost", action="store_true", help="also measure time and memory")
     options.add_argument("--cost-jobs", type=int, default=1, help="children at the same time while that is measured")
-    options.add_argument("--only", default="", help="of the cost, only rows with this in their name")
+    options.add_argument("--only", nargs="*", help="only rows with one of these in their name")
     options.add_argument(
         "--limit", type=float, default=math.inf, help="seconds; what is not quantized then is left out"
     )

@@ -11,12 +11,13 @@ from workbench.recipe import PRESETS, Recipe, Rule
 OURS, RTN, LLMCOMPRESSOR, AUTOAWQ = "Lathe", "RTN", "llm-compressor", "AutoAWQ"
 BARE = ", no clip, o_proj plain"  # what llm-compressor does: it searches no clip and leaves o_proj unscaled here
 RANGE_SEARCH = "memoryless_mse"  # their nearest to our clip search, which none of their presets asks for
-METHODS = {  # attention, MLP, by the name that our preset has
-    "layered": ("awq", "gptq"),
-    "awq": ("awq", "awq"),
-    "gptq": ("gptq", "gptq"),
+METHODS = {  # attention, MLP, by the name that our preset has; those that take longest first
     "best": ("awq+gptq", "awq+gptq"),
+    "awq": ("awq", "awq"),
+    "layered": ("awq", "gptq"),
+    "gptq": ("gptq", "gptq"),
 }
+SWAPPED = ", symmetry swapped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,12 @@ class Grid:
     @property
     def uniform(self) -> bool:
         return self.attention == self.mlp
+
+    @property
+    def swapped(self) -> "Grid":
+        """The other part asymmetric: with few attention weights in finer groups that takes nearly the same bits."""
+        (attention, attention_even), (mlp, mlp_even) = self.attention, self.mlp
+        return Grid(self.name, (attention, mlp_even), (mlp, attention_even))
 
 
 GRIDS = (
@@ -102,24 +109,25 @@ def theirs(
 
 
 def quality_runs(
-    grids: list[Grid],
-    calibrations: dict[int, tuple[Recipe, Sequences]],
-    rivals: dict[str, Any] | None,
-    threads: int,
+    grid: Grid, calibrations: dict[int, tuple[Recipe, Sequences]], rivals: dict[str, Any] | None, threads: int
 ) -> Iterator[Run]:
-    """Everything for the table of quality, grid by grid. `calibrations` holds by seed a recipe that names the
-    calibration, and the sequences that it stands for; plain rounding has none and runs once. `rivals` is what theirs
-    are given; without it there are none."""
-    for grid in grids:
-        yield ours("rtn", grid, on_grid(PRESETS["rtn"], grid), threads=threads)
+    """Everything for a table of quality. `calibrations` holds by seed a recipe that names the calibration, and the
+    sequences that it stands for; plain rounding has none and runs once. `rivals` is what theirs are given; without it
+    there are none."""
+    if rivals and grid.uniform and not grid.attention[1]:  # AutoAWQ knows one asymmetric grid for all
+        for seed, (_, sequences) in calibrations.items():
+            yield theirs("awq", grid, seed, sequences, tool=AUTOAWQ, threads=threads, **rivals)
+    for method in METHODS:
         for seed, (calibrated, sequences) in calibrations.items():
-            for method in METHODS:
-                yield ours(method, grid, on_grid(calibrated_as(calibrated, PRESETS[method]), grid), threads=threads)
-                if rivals:
-                    yield theirs(method, grid, seed, sequences, threads=threads, **rivals)
-            if rivals and grid.uniform and not grid.attention[1]:  # AutoAWQ knows one asymmetric grid for all
-                yield theirs("awq", grid, seed, sequences, tool=AUTOAWQ, threads=threads, **rivals)
-    for grid in grids if rivals else ():
+            chosen = calibrated_as(calibrated, PRESETS[method])
+            yield ours(method, grid, on_grid(chosen, grid), threads=threads)
+            if method == "best" and not grid.uniform:
+                swapped = ours(method, grid, on_grid(chosen, grid.swapped), threads=threads)
+                yield replace(swapped, method=f"{method}{SWAPPED}")
+            if rivals:
+                yield theirs(method, grid, seed, sequences, threads=threads, **rivals)
+    yield ours("rtn", grid, on_grid(PRESETS["rtn"], grid), threads=threads)
+    if rivals:
         for seed, (_, sequences) in calibrations.items():
             yield theirs("best", grid, seed, sequences, observer=RANGE_SEARCH, threads=threads, **rivals)
 

@@ -1,29 +1,26 @@
 """The bench's tables, and whether its bars and goals are met."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import children
 import standings
 from children import Done
-from rivals import BARE, GRIDS, LLMCOMPRESSOR, OURS, RTN
+from rivals import BARE, GRIDS, LLMCOMPRESSOR, OURS, RTN, Grid
 from standings import Goal, Spread, spread
 
 BARS = {"layered": 0.5, "best": 0.3}  # of plain rounding's KL, on the grid that the presets have here
 LAYERED_GOAL, BEST_GOAL, TIME_GOAL, MEMORY_GOAL = 0.7, 0.4, 0.5, 0.6
 
 
-def quality(done: list[Done]) -> bool:
-    """Print the tables of all grids; whether a bar or a goal was missed."""
+def quality(grid: Grid, done: list[Done], held_tokens: int) -> bool:
+    """Print the table of a grid; whether a bar or a goal was missed, or what is printed is no fair comparison."""
+    if not done:
+        return True
     print(*children.versions(done), sep="\n")
-    missed = False
-    for grid in dict.fromkeys(one.run.grid for one in done):
-        missed |= _grid(grid, [one for one in done if one.run.grid == grid])
-    return missed
-
-
-def _grid(name: str, done: list[Done]) -> bool:
     kinds = list(done[0].measures)
-    print(f"\n### {name}\n\n| | bits | seeds | KL | {' | '.join(f'KL, {kind}' for kind in kinds)} | perplexity |")
+    held = ", ".join(f"{measure.tokens} of {kind}" for kind, measure in done[0].measures.items())
+    print(f"held tokens: {held}; calibration tokens: {max(one.told.get('tokens', 0) for one in done)}")
+    print(f"\n| | bits | seeds | KL | {' | '.join(f'KL, {kind}' for kind in kinds)} | perplexity |")
     print("|---|" + "---|" * (len(kinds) + 4))
     kl: dict[str, Spread] = {}
     bits: dict[str, float] = {}
@@ -35,32 +32,37 @@ def _grid(name: str, done: list[Done]) -> bool:
         perplexity = spread(measure.perplexity for measure in all_kinds).mean
         print(f"| {who} | {bits[who]:.3f} | {len(own)} | {kl[who]} | {' | '.join(each)} | {perplexity:.2f} |")
     print()
-    calibrated = {one.told["tokens"] for one in done if one.run.tool != RTN}
+    unfair = list(_unfair(done, bits, held_tokens))
+    goals = dict(_goals(grid, kl))
+    print(*unfair, *(f"{name}: KL {goal}" for name, goal in goals.items()), sep="\n", flush=True)
+    return bool(unfair) or not all(goal.met for goal in goals.values())
+
+
+def _unfair(done: list[Done], bits: Mapping[str, float], held_tokens: int) -> Iterator[str]:
+    """Why these rows must not be compared; nothing where they may."""
+    calibrated = sorted({one.told["tokens"] for one in done if one.run.tool != RTN})
     if len(calibrated) > 1:
-        print(f"not all were calibrated on the same tokens: {sorted(calibrated)}")
-    return _goals(name, kl, bits) or len(calibrated) > 1
+        yield f"not all were calibrated on the same tokens: {calibrated}"
+    measured = sorted({standings.together(one.measures.values()).tokens for one in done})
+    if len(measured) != 1 or measured[0] < held_tokens:
+        yield f"measured on {measured} held tokens, which should be the same and at least {held_tokens}"
+    for who, own in bits.items():
+        if not standings.same_bits(own, next(iter(bits.values()))):
+            yield f"{who} differs by more than 1 % in stored bits"
 
 
-def _goals(grid: str, kl: Mapping[str, Spread], bits: Mapping[str, float]) -> bool:
-    goals: dict[str, Goal] = {}
-    plain, missed = kl.get(f"{RTN} rtn"), False
-    for preset, bar in BARS.items() if grid == GRIDS[0].name else ():
-        if plain and (mine := kl.get(f"{OURS} {preset}")):
-            goals[f"{preset} against RTN"] = Goal(mine, plain, bar)
-    theirs = {who: value for who, value in kl.items() if not who.startswith((f"{OURS} ", f"{RTN} "))}
-    for preset, rival, bar in (
+def _goals(grid: Grid, kl: Mapping[str, Spread]) -> Iterator[tuple[str, Goal]]:
+    rivals = {who: value for who, value in kl.items() if not who.startswith((f"{OURS} ", f"{RTN} "))}
+    wanted = [
         ("layered", f"{LLMCOMPRESSOR} layered", LAYERED_GOAL),
-        ("best", standings.best_of(theirs) if theirs else "", BEST_GOAL),
-    ):
-        mine = f"{OURS} {preset}"
-        if rival in kl and mine in kl:
-            goals[f"{preset} against {rival}"] = Goal(kl[mine], kl[rival], bar)
-            if not standings.same_bits(bits[mine], bits[rival]):
-                print(f"{preset} and {rival} differ by more than 1 % in stored bits: no fair comparison")
-                missed = True
-    for name, goal in goals.items():
-        print(f"{name}: KL {goal}")
-    return missed or not all(goal.met for goal in goals.values())
+        ("best", standings.best_of(rivals) if rivals else "", BEST_GOAL),
+    ]
+    if grid == GRIDS[0]:
+        wanted += [(preset, f"{RTN} rtn", bar) for preset, bar in BARS.items()]
+    for preset, rival, bar in wanted:
+        for who, mine in kl.items():
+            if rival in kl and who.partition(",")[0] == f"{OURS} {preset}":
+                yield f"{who} against {rival}", Goal(mine, kl[rival], bar)
 
 
 def cost(done: list[Done]) -> bool:
