@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -44,7 +45,11 @@ def test_unknown_tokens_have_the_middle_row_which_never_scores_highest():
 def test_the_copy_is_the_target_again(target, draft, tmp_path):
     """The draft was made of the target by moving and padding its rows: the copy undoes that, to the last bit."""
     output = tmp_path / "copy"
+    (draft / "LICENSE").write_text("the draft's")
+    (target / "LICENSE").write_text("the target's")
     *_, last = copy(draft, target, output)
+    assert (output / "LICENSE").read_text() == "the draft's"
+    assert (output / "tokenizer.json").read_bytes() == (target / "tokenizer.json").read_bytes()
     assert isinstance(last, Finished)
     assert [each.name for each in tmp_path.iterdir()] == ["copy"], "nothing is left beside it"
     made, theirs = load_file(output / "model.safetensors"), load_file(target / "model.safetensors")
@@ -59,6 +64,13 @@ def test_the_copy_is_the_target_again(target, draft, tmp_path):
 def test_a_copy_that_scores_otherwise_is_not_kept(target, draft, tmp_path, monkeypatch):
     monkeypatch.setattr(adapt, "ordered", lambda tensor, rows: tensor[torch.randperm(len(rows))].contiguous())
     with pytest.raises(WorkbenchError, match="does not score"):
+        copy(draft, target, tmp_path / "copy")
+    assert not list(tmp_path.iterdir())
+
+
+def test_too_little_memory_to_prove_it_is_said_before(target, draft, tmp_path, monkeypatch):
+    monkeypatch.setattr(adapt.psutil, "virtual_memory", lambda: SimpleNamespace(available=1000))
+    with pytest.raises(WorkbenchError, match="To prove the copy takes .* and 1.0 kB are free"):
         copy(draft, target, tmp_path / "copy")
     assert not list(tmp_path.iterdir())
 

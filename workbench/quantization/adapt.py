@@ -6,21 +6,29 @@ never the largest score, since the mean of all scores is below their maximum.
 
 import gc
 import json
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from workbench import figures
 from workbench.adaption import Adaption, plan
 from workbench.errors import WorkbenchError
 from workbench.events import Advanced, Event, Finished, Note, Stage
-from workbench.quantization import place, side_files
+from workbench.quantization import place
 from workbench.quantization.checkpoint import Checkpoint
 from workbench.quantization.weights import Weights
 
+# What says how text becomes tokens; the draft's licence stays its own.
+TOKENS = (
+    "tokenizer.json", "tokenizer_config.json", "tokenizer.model", "special_tokens_map.json", "added_tokens.json",
+    "vocab.json", "vocab.txt", "merges.txt", "chat_template.jinja", "chat_template.json",
+)  # fmt: skip
 SIDE_BYTES = 64 << 20  # tokenizer and the like
 PROMPT = 32  # tokens that both are asked, spread over the vocabulary
 CLOSE = 1e-3  # between scores in float32, whose sums may run in another order
@@ -36,11 +44,11 @@ class Adapted(Checkpoint):
     def finish(self) -> None:
         super().finish()
         with place.disk_errors(self.target):
-            for pattern in ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt"):
-                for old in self.folder.glob(pattern):
-                    old.unlink()
-            side_files.copy(self.chosen.target.folder, self.folder)
-            (self.folder / "generation_config.json").unlink(missing_ok=True)  # the target's own is what counts
+            for name in (*TOKENS, "generation_config.json"):  # its end tokens have the draft's numbers
+                (self.folder / name).unlink(missing_ok=True)
+            for name in TOKENS:
+                if (self.chosen.target.folder / name).is_file():
+                    shutil.copyfile(self.chosen.target.folder / name, self.folder / name)
 
     def _write_config(self) -> None:
         config = json.loads((self.source / "config.json").read_text(encoding="utf-8"))
@@ -64,6 +72,7 @@ def run(spec: Mapping[str, Any], folder: Path) -> Iterator[Event]:
     place.purge(output)
     place.check_name(output, False)
     place.check_space(output, chosen.predicted_bytes + SIDE_BYTES)
+    _check_memory(chosen)
     result = Adapted(chosen, output)
     try:
         result.open()
@@ -75,6 +84,16 @@ def run(spec: Mapping[str, Any], folder: Path) -> Iterator[Event]:
     finally:
         result.discard()
     yield Finished(str(output), size)
+
+
+def _check_memory(chosen: Adaption) -> None:
+    """Each of the two is loaded in float32, one after the other."""
+    needed, free = 4 * chosen.draft.parameters, psutil.virtual_memory().available
+    if needed > free:
+        raise WorkbenchError(
+            "To prove the copy takes {needed} of memory, and {free} are free.", "Close other programs, then try again.",
+            needed=figures.bytes_of(needed), free=figures.bytes_of(free),
+        )  # fmt: skip
 
 
 def _copy(chosen: Adaption, weights: Weights, result: Adapted) -> Iterator[Event]:
