@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench import recipe
-from workbench.quantization.calibration import Sequences
 from workbench.recipe import PRESETS, Recipe, Rule
+
+if TYPE_CHECKING:  # the tables are made without torch
+    from workbench.quantization.calibration import Sequences
 
 OURS, RTN, LLMCOMPRESSOR, AUTOAWQ = "Lathe", "RTN", "llm-compressor", "AutoAWQ"
 BARE = ", no clip, o_proj plain"  # what llm-compressor does: it searches no clip and leaves o_proj unscaled here
@@ -93,7 +95,13 @@ def ours(method: str, grid: Grid, chosen: Recipe, **more: Any) -> Run:
 
 
 def theirs(
-    method: str, grid: Grid, seed: int, sequences: Sequences, tool: str = LLMCOMPRESSOR, observer: str = "", **more: Any
+    method: str,
+    grid: Grid,
+    seed: int,
+    sequences: "Sequences",
+    tool: str = LLMCOMPRESSOR,
+    observer: str = "",
+    **more: Any,
 ) -> Run:
     """The same token ids in the same batches. `observer` finds each group's range, where it is not the one that
     llm-compressor takes by itself. `more`: threads, steps, dtype, propagate_error."""
@@ -109,7 +117,7 @@ def theirs(
 
 
 def quality_runs(
-    grid: Grid, calibrations: dict[int, tuple[Recipe, Sequences]], rivals: dict[str, Any] | None, threads: int
+    grid: Grid, calibrations: dict[int, tuple[Recipe, "Sequences"]], rivals: dict[str, Any] | None, threads: int
 ) -> Iterator[Run]:
     """Everything for a table of quality. `calibrations` holds by seed a recipe that names the calibration, and the
     sequences that it stands for; plain rounding has none and runs once. `rivals` is what theirs are given; without it
@@ -138,7 +146,7 @@ def calibrated_as(other: Recipe, chosen: Recipe) -> Recipe:
     return replace(chosen, **{part: getattr(other, part) for part in parts})
 
 
-def cost_runs(calibrated: Recipe, sequences: Sequences, grid_points: tuple[int, ...], **more: Any) -> Iterator[Run]:
+def cost_runs(calibrated: Recipe, sequences: "Sequences", grid_points: tuple[int, ...], **more: Any) -> Iterator[Run]:
     """The rows for time and memory, on the first grid; a run's `grid` says what is special about it. What a row adds
     is shown at the fewest grid points."""
     layered, best = (on_grid(calibrated_as(calibrated, PRESETS[name]), GRIDS[0]) for name in ("layered", "best"))

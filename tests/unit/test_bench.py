@@ -6,6 +6,9 @@ from pathlib import Path
 
 import footprint
 import pytest
+import tables
+from children import Done
+from rivals import BARE, GRIDS, Run
 from standings import Goal, Measure, Spread, best_of, same_bits, spread, stored_bits, together
 
 from workbench.catalog.headers import Tensor
@@ -83,3 +86,65 @@ def test_a_childs_peak_is_its_own():
 def test_a_child_that_ended_early_told_nothing():
     with pytest.raises(ValueError, match="told nothing"):
         footprint.told_in("Traceback …\nKilled")
+
+
+def finished(tool: str, method: str, kl: float, seed: int = 0, bits: float = 4.375, tokens: int = 32768) -> Done:
+    told = {
+        "bits": bits, "tokens": tokens, "versions": {"torch": "2"},
+        "measures": {"prose": (20000, kl, 30.0), "chat": (20000, kl, 30.0)},
+    }  # fmt: skip
+    return Done(Run(tool, method, GRIDS[0].name, seed, {}), Path(), told)
+
+
+def strong() -> list[Done]:
+    return [
+        finished("Lathe", "layered", 0.14), finished("llm-compressor", "layered", 0.24),
+        finished("Lathe", "best", 0.07), finished("llm-compressor", "gptq", 0.20),
+        finished("RTN", "rtn", 0.43, tokens=0),
+    ]  # fmt: skip
+
+
+def test_layered_is_held_against_layered_and_best_against_the_best_of_all(capsys):
+    assert not tables.quality(GRIDS[0], strong(), held_tokens=32_000)
+    printed = capsys.readouterr().out
+    assert "Lathe layered against llm-compressor layered: KL 0.583" in printed
+    assert "Lathe best against llm-compressor gptq: KL 0.350" in printed
+    assert "Lathe best against RTN rtn: KL 0.163" in printed
+    assert printed.count(": met") == 4
+    assert "| Lathe best | 4.375 | 1 | 0.0700 | 0.0700 | 0.0700 | 30.00 |" in printed
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (finished("Lathe", "best", 0.06, bits=4.5), "Lathe best differs by more than 1 % in stored bits"),
+        (finished("llm-compressor", "awq", 0.3, tokens=30000), "not all were calibrated on the same tokens"),
+        (finished("llm-compressor", "awq+gptq", 0.15), "Lathe best against llm-compressor awq+gptq: KL 0.467"),
+        (finished("Lathe", "best", 0.09, seed=1), "met in the mean only"),
+    ],
+)
+def test_an_unfair_or_lost_comparison_fails(capsys, other, said):
+    done = [one for one in strong() if other.told["bits"] == 4.375 or one.run.who != other.run.who]
+    assert tables.quality(GRIDS[0], [*done, other], held_tokens=32_000)
+    assert said in capsys.readouterr().out
+
+
+def test_few_held_tokens_are_said(capsys):
+    assert tables.quality(GRIDS[0], strong(), held_tokens=50_000)
+    assert "at least 50000" in capsys.readouterr().out
+
+
+def test_time_and_memory_are_held_against_the_same_work(capsys):
+    def cost(tool: str, cpu_s: float, megabytes: int, added: str) -> Done:
+        told = {
+            "cpu_s": cpu_s, "wall_s": cpu_s, "bytes": megabytes * 10**6, "bare_bytes": 10**8, "tokens": 6144,
+            "versions": {},
+        }  # fmt: skip
+        return Done(Run(tool, "layered", f"6 grid points{added}", 0, {}), Path(), told)
+
+    theirs, with_clip = cost("llm-compressor", 100, 600, ""), cost("Lathe", 10, 100, ", clip")
+    assert not tables.cost([cost("Lathe", 45, 350, BARE), theirs, with_clip])
+    printed = capsys.readouterr().out
+    assert "time at 6 grid points: 0.450" in printed and "memory at 6 grid points: 0.583" in printed
+    assert tables.cost([cost("Lathe", 55, 350, BARE), theirs, with_clip])
+    assert tables.cost([cost("Lathe", 45, 400, BARE), theirs, with_clip])
