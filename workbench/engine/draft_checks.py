@@ -145,7 +145,7 @@ def of_tokens(target: Model, draft: Model) -> Iterator[Reason]:
                 "{name}.",
                 values,
             ),
-            COPY,
+            COPY if target.vocab == draft.vocab else None,  # said already
         )
     if match.absent:
         values = {"count": len(match.absent), "name": match.absent[0]}
