@@ -55,6 +55,8 @@ class Engines(QObject):
         if alive := self._alive(side):
             if alive[-1].cancelling():
                 return "stopping"
+            if self._runs[side].state == "failed" and len(alive) == 1:
+                return "failed"  # what is left of it is still being ended
             return "ready" if self._runs[side].state == "ready" else "starting"
         if self._next and self._next[0] == side:
             return "waiting"
@@ -100,6 +102,8 @@ class Engines(QObject):
         for task in before:
             task.cancel()
         self._profiles[side] = profile
+        if not before:
+            self._runs[side] = EngineRun()
         # Those that still end stay listed: nobody may start before their memory is free.
         self._serving[side] = [*before, self._owner.start(self._serve(side, profile, before))]
         self._heard_s[side] = time.monotonic()

@@ -244,8 +244,15 @@ class EngineLog:
 
 
 @dataclass(frozen=True, slots=True)
+class StartExpected:
+    """What each phase of the start that begins took in earlier starts of this model and profile, in seconds."""
+
+    seconds: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
 class EnginePhase:
-    """The engine's start entered a phase: starting, weights, kv, warmup."""
+    """The engine's start entered a phase: starting, weights, compile, kv, graphs, warmup."""
 
     name: str
     at_s: float
@@ -253,7 +260,10 @@ class EnginePhase:
 
 @dataclass(frozen=True, slots=True)
 class EngineReady:
-    """The engine answers at `url` (…/v1 is below it); it proved to be ours by its key and model name."""
+    """The engine answers at `url` (…/v1 is below it); it proved to be ours by its key and model name.
+
+    `seconds` from its start until it answered, `warmup_s` those of the warm-up request after that; None: it failed.
+    """
 
     url: str
     key: str
@@ -261,6 +271,11 @@ class EngineReady:
     pid: int
     seconds: float
     warmup_s: float | None = None
+
+    @property
+    def warm_s(self) -> float | None:
+        """The seconds from its start until it was warmed up."""
+        return None if self.warmup_s is None else self.seconds + self.warmup_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,6 +375,7 @@ Event = (
     | Checked
     | Amended
     | EngineLog
+    | StartExpected
     | EnginePhase
     | EngineReady
     | EngineStopped

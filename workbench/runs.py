@@ -17,6 +17,7 @@ from workbench.events import (
     ReplyFailed,
     ReplyStarted,
     ReplyText,
+    StartExpected,
 )
 
 LOG_LINES = 2000
@@ -58,10 +59,12 @@ class Series:
 class EngineRun:
     """One engine. `state` is stopped, starting, ready or failed.
 
-    `speculates` is None until the engine's figures tell whether it drafts at all.
+    `speculates` is None until the engine's figures tell whether it drafts at all. `expected` is what each phase of
+    the start took in earlier ones, in seconds; empty where there were none.
     """
 
     state: str = "stopped"
+    expected: dict[str, float] = field(default_factory=dict)
     phases: list[EnginePhase] = field(default_factory=list)
     log: deque[str] = field(default_factory=lambda: deque(maxlen=LOG_LINES))
     notes: list[Note] = field(default_factory=list)
@@ -78,6 +81,8 @@ class EngineRun:
         match event:
             case EngineLog(text):
                 self.log.append(text)
+            case StartExpected(seconds):
+                self.expected = seconds
             case EnginePhase():
                 self.state = "starting"
                 self.phases.append(event)

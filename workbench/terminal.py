@@ -11,6 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from workbench import figures
+from workbench.engine import start
 from workbench.errors import WorkbenchError
 from workbench.events import (
     Advanced,
@@ -25,6 +26,7 @@ from workbench.events import (
     Note,
     QualityMeasured,
     Stage,
+    StartExpected,
 )
 from workbench.words import say
 
@@ -61,6 +63,7 @@ class JobProgress:
             console=err, transient=not err.is_terminal,
         )  # fmt: skip
         self._task = self._bar.add_task("", total=None, what="")
+        self._expected: dict[str, float] = {}
 
     def __enter__(self) -> "JobProgress":
         self._bar.start()
@@ -92,13 +95,14 @@ class JobProgress:
             case Checked(name, passed, detail, values):
                 said = say(detail, **values) if values else say(detail)
                 self._line(f"  {'[green]✓[/]' if passed else '[red]✗[/]'} {escape(say(name))}: {escape(said)}")
+            case StartExpected(expected):
+                self._expected = expected
             case EnginePhase(name):
-                self._bar.reset(self._task, description=escape(name), total=None, what="")
-            case EngineReady(url, _, model, _, seconds):
-                ready = say(
-                    "{model} is ready at {url}/v1 after {seconds} s", model=model, url=url, seconds=f"{seconds:.0f}"
-                )
-                self._line("  " + escape(ready))
+                usual = say("usually {seconds} s", seconds=figures.seconds(self._expected.get(name)))
+                self._bar.reset(self._task, description=escape(f"{start.NAMES[name]} ({usual})"), total=None, what="")
+            case EngineReady(url, _, model):
+                self._line("  " + escape(say("{model} answers at {url}/v1.", model=model, url=url)))
+                self._line("  " + escape(str(start.readiness(event))))
             case EngineLog(text):
                 self._bar.update(self._task, what=escape(text[:60]))
             case Finished(path):

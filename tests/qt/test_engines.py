@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -112,6 +113,21 @@ async def test_starting_again_ends_the_first_before(engines, play, model, until)
     assert engines.profile("original").context == 1024
     await engines.stop_all()
     assert engines.state("original") == "stopped"
+
+
+async def test_a_dead_engine_has_failed_while_its_server_still_ends_and_starts_again(engines, play, model, until):
+    play(STARTING, ("deaf",), ("answer", "dying"))
+    engines.start("original", Profile(model))
+    await until(lambda: engines.state("original") == "ready", 20)
+    server = engines.run("original").ready.pid
+    os.kill(server, signal.SIGUSR1)
+    await until(lambda: engines.state("original") == "failed", 5)
+    assert alive(server) and not engines.is_running("original")
+    assert "core was killed" in engines.run("original").error.message
+    engines.start("original", engines.profile("original"))
+    await until(lambda: engines.state("original") == "ready" and engines.run("original").ready.pid != server, 30)
+    assert not alive(server)
+    await engines.stop_all()
 
 
 @pytest.fixture

@@ -4,6 +4,8 @@ import json
 import re
 import struct
 import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +23,7 @@ from workbench.catalog.capacity import Device
 from workbench.catalog.folder import inspect
 from workbench.engine.facts import EngineFacts
 from workbench.engine.profile import Profile, Speculation
-from workbench.events import EngineLog, EnginePhase, EngineReady, EngineSample, Failed
+from workbench.events import EngineLog, EnginePhase, EngineReady, EngineSample, Failed, StartExpected
 
 CONFIG = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidden_layers": 30, "hidden_size": 576,
@@ -169,6 +171,7 @@ async def test_the_engines_own_figure_is_laid_over_the_estimate(page, engines, o
     assert "23,296 tokens" in card.memory.text() and "182 blocks of 128" in card.memory.text()
     assert [segment.seconds for segment in card.timeline.segments] == [20, 12, 3]
     assert not any(segment.running for segment in card.timeline.segments)
+    assert card.progress.text() == "Ready after 32.0 s, warmed up after 35.0 s."
     assert card.chat_button.isVisible() and card.stop_button.isVisible() and not card.start_button.isVisible()
     assert page.start_button.text() == "Stop" and not page.forms["original"].isEnabled()
 
@@ -197,6 +200,28 @@ async def test_a_failure_has_its_cause_the_status_the_log_and_a_length_that_fits
     assert engines.state("original") == "starting"
     await until(lambda: engines.state("original") == "failed", 20)
     assert "30208" in fake_engine.logged(tmp_path)["argv"]
+
+
+async def test_a_start_shows_what_earlier_ones_make_one_expect(page, engines, original, monkeypatch):
+    page.open(inspect(original))
+    monkeypatch.setattr(engines, "state", lambda side: "starting" if side == "original" else "stopped")
+    now_s = time.monotonic()
+    play(
+        engines, "original", StartExpected({"starting": 20.0, "weights": 8.0, "warmup": 3.0}),
+        EnginePhase("starting", now_s - 22), EnginePhase("weights", now_s - 2),
+    )  # fmt: skip
+    page.redraw()
+    timeline = page.cards["original"].timeline
+    starting, weights, warmup = timeline.segments
+    assert (starting.expected, starting.length) == (20.0, starting.seconds), "what is over is as long as it was"
+    assert weights.running and 2 <= weights.seconds < 3 and weights.length == 8.0
+    assert warmup.seconds is None and warmup.length == 3.0
+    assert "Warm-up: – s, usually 3.00 s" in timeline.accessibleDescription()
+    assert page.cards["original"].progress.text() == "About 9 s left, by earlier starts."
+    timeline.resize(500, timeline.sizeHint().height())
+    before = timeline.grab().toImage()
+    timeline.show_segments([replace(warmup, seconds=1.0, running=True)])
+    assert timeline.grab().toImage() != before
 
 
 async def test_silence_is_told_and_stop_works(page, engines, original, settings, tmp_path, until, qtbot, monkeypatch):

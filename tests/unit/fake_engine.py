@@ -5,6 +5,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -24,7 +25,7 @@ FACTS = {
 
 
 def install(folder: Path, *steps: tuple) -> Path:
-    """The path of an interpreter in `folder` that plays the steps: print, stderr, sleep, tree, answer, exit."""
+    """The path of an interpreter in `folder` that plays the steps: print, stderr, sleep, tree, deaf, answer, exit."""
     start = f"[sys.executable, {__file__!r}, {str(folder)!r}, *sys.argv[1:]]"
     python = programs.write(folder / "python", f"import os, sys\nos.execv(sys.executable, {start})\n")
     (folder / "steps.json").write_text(json.dumps(steps))
@@ -71,20 +72,31 @@ def step_tree(pids: str, name: str = "") -> None:
     subprocess.Popen([sys.executable, "-c", middle])
 
 
+def step_deaf() -> None:
+    """From now on SIGTERM does not end it."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
 def step_exit(code: int) -> None:
     sys.exit(code)
 
 
 def step_answer(mode: str) -> None:
-    """Serve the port: "ours" as the engine would, "stranger" lists another name, "open" asks nobody for a key."""
+    """Serve the port: "ours" as the engine would, "stranger" lists another name, "open" asks nobody for a key.
+
+    "dying" is ours until SIGUSR1; from then on its engine is dead and the server goes on.
+    """
     argv = sys.argv
     names = argv[argv.index("--served-model-name") + 1 : argv.index("--host")] if mode != "stranger" else ["other"]
-    key = os.environ["VLLM_API_KEY"] if mode == "ours" else None
+    key = os.environ["VLLM_API_KEY"] if mode in ("ours", "dying") else None
+    died = []
+    signal.signal(signal.SIGUSR1, lambda *_: died.append(1))
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             allowed = key is None or self.headers["Authorization"] == f"Bearer {key}"
-            self.send_response(200 if allowed or self.path == "/health" else 401)
+            health = 503 if died else 200
+            self.send_response(health if self.path == "/health" else 200 if allowed else 401)
             self.end_headers()
             if allowed:
                 self.wfile.write(json.dumps({"data": [{"id": name} for name in names]}).encode())

@@ -15,7 +15,7 @@ from workbench import guard
 from workbench.engine import serve, sockets
 from workbench.engine.profile import Profile, Speculation, shorter
 from workbench.errors import WorkbenchError
-from workbench.events import EngineLog, EnginePhase, EngineReady, EngineStopped, Failed, Note
+from workbench.events import EngineLog, EnginePhase, EngineReady, EngineStopped, Failed, Note, StartExpected
 from workbench.settings import Settings
 
 REFUSAL = (
@@ -234,6 +234,40 @@ async def test_a_crash_after_ready_is_a_failure_too(tmp_path, model):
     os.kill(ready.pid, signal.SIGKILL)
     failed = await serving.failed()
     assert failed.values["code"] == 137
+
+
+async def test_a_dead_engine_behind_a_server_that_lives_on_is_told_within_five_seconds(tmp_path, model):
+    pids = tmp_path / "pids"
+    serving = Serving(tmp_path, Profile(model), ("tree", str(pids)), ("answer", "dying"))
+    ready = await serving.first(EngineReady)
+    while not pids.exists():  # noqa: ASYNC110
+        await asyncio.sleep(0.05)
+    died_s = time.monotonic()
+    os.kill(ready.pid, signal.SIGUSR1)
+    failed = await serving.first(Failed)
+    assert time.monotonic() - died_s < 5
+    assert "core was killed" in failed.message and "code" not in failed.values
+    await serving.failed()
+    assert [each for each in (ready.pid, *map(int, pids.read_text().split())) if guard.identity(each)] == []
+    assert len(serving.all(Failed)) == 1
+
+
+async def test_the_next_start_knows_how_long_each_phase_took(tmp_path, model):
+    steps = ("print", "Starting to load model x"), ("sleep", 0.4), ("answer", "ours")
+    serving = Serving(tmp_path, Profile(model, port=0), *steps)
+    ready = await serving.first(EngineReady)
+    await serving.stop()
+    assert serving.all(StartExpected) == [StartExpected({})]
+    phases = serving.all(EnginePhase)
+    again = Serving(tmp_path, Profile(model, name="other", port=sockets.free_port()), *steps)
+    expected = (await again.first(StartExpected)).seconds
+    assert list(expected) == ["starting", "weights", "warmup"]
+    assert expected["weights"] == pytest.approx(phases[2].at_s - phases[1].at_s, abs=0.01)
+    assert expected["weights"] > 0.4 and expected["warmup"] == pytest.approx(ready.warmup_s, abs=0.01)
+    await again.stop()
+    longer = Serving(tmp_path, Profile(model, context=512), *steps)
+    assert (await longer.first(StartExpected)).seconds == {}, "another profile"
+    await longer.stop()
 
 
 async def test_a_folder_without_a_model_and_an_interpreter_without_vllm_are_sentences(tmp_path, model, monkeypatch):

@@ -20,21 +20,14 @@ from ui.widgets.waterfall import Part, Waterfall
 from workbench import figures
 from workbench.catalog.capacity import Capacity
 from workbench.catalog.model import Model
+from workbench.engine import start
 from workbench.engine.facts import EngineFacts
 from workbench.engine.fit import left_over, measured_kv, shorter_context
 from workbench.engine.profile import shorter
-from workbench.engine.start import phases
 from workbench.runs import EngineRun
 from workbench.words import Sentence
 
-PHASES = {
-    "starting": Sentence("Starting"),
-    "weights": Sentence("Weights"),
-    "kv": Sentence("KV cache"),
-    "warmup": Sentence("Warm-up"),
-}
 SILENT = "Still loading, no output for {seconds} s."
-QUIET_S = 5.0  # shorter silences are no news
 
 
 class EngineCard(Card):
@@ -202,14 +195,15 @@ class EngineCard(Card):
         if seen:
             until_s = now_s - silent_s if state == "failed" else now_s
             shown = [
-                Segment(PHASES.get(each.name, each.name), each.seconds, each.running) for each in phases(run, until_s)
+                Segment(start.NAMES[each.name], each.seconds, each.running, each.expected_s)
+                for each in start.phases(run, until_s)
             ]
             self.timeline.show_segments(shown)
         words: Sentence | str = ""
-        if state == "starting" and silent_s >= QUIET_S:
-            words = Sentence("Still loading, no output for {seconds} s.", {"seconds": int(silent_s)})
+        if state == "starting":
+            words = start.outlook(run, now_s, silent_s) or ""
         elif state == "ready" and run.ready:
-            words = Sentence("Ready after {seconds} s.", {"seconds": figures.seconds(run.ready.seconds)})
+            words = start.readiness(run.ready)
         elif state == "failed" and run.error and "code" in run.error.values:
             words = Sentence("It ended with status {code}.", {"code": run.error.values["code"]})
         self.progress.setVisible(bool(words))

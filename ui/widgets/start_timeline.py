@@ -1,10 +1,10 @@
-"""How long each part of an engine's start took: segments in proportion, their names and seconds below."""
+"""How long each part of an engine's start took and is expected to take: segments in proportion, their figures below."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from PySide6.QtCore import QRectF, QSize, Qt
-from PySide6.QtGui import QBrush, QColor, QFont, QFontMetrics, QPainter
+from PySide6.QtGui import QBrush, QColor, QFont, QFontMetrics, QPainter, QPen
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from ui import language, theme
@@ -18,15 +18,31 @@ STRENGTHS = (0.38, 0.58, 0.78, 1.0)
 
 @dataclass(frozen=True)
 class Segment:
-    """One phase: its name, its seconds so far, and whether it still runs."""
+    """One phase: its seconds so far, None before it began, and those of earlier starts, None where there were none."""
 
     name: Sentence
-    seconds: float
+    seconds: float | None
     running: bool = False
+    expected: float | None = None
+
+    @property
+    def length(self) -> float:
+        """What it takes of the line: a phase that is over its seconds, another at least those expected."""
+        spent = self.seconds or 0.0
+        return spent if self.seconds is not None and not self.running else max(spent, self.expected or 0.0)
+
+    @property
+    def sentence(self) -> Sentence:
+        values = {
+            "name": self.name,
+            "seconds": figures.seconds(self.seconds),
+            "usual": figures.seconds(self.expected),
+        }
+        return Sentence("{name}: {seconds} s, usually {usual} s", values)
 
 
 class StartTimeline(QWidget):
-    """One engine's start in its side's colour, later phases stronger; a running phase is hatched."""
+    """One engine's start in its side's colour, later phases stronger; what is still to come is only outlined."""
 
     def __init__(self, side: str):
         super().__init__()
@@ -46,14 +62,15 @@ class StartTimeline(QWidget):
         return self._segments
 
     def sizeHint(self) -> QSize:
-        return QSize(420, BAR + 6 + 34)
+        return QSize(420, BAR + 6 + 50)
 
     def minimumSizeHint(self) -> QSize:
         return QSize(NARROWEST * 4, self.sizeHint().height())
 
     def _tell(self) -> None:
-        parts = (f"{part.name} {figures.seconds(part.seconds)} s" for part in self._segments)
-        self.setAccessibleDescription(", ".join(parts))
+        told = "\n".join(str(part.sentence) for part in self._segments)
+        self.setAccessibleDescription(told)
+        self.setToolTip(told)
         self.update()
 
     def paintEvent(self, event) -> None:
@@ -69,31 +86,51 @@ class StartTimeline(QWidget):
         small.setPixelSize(11)
         for index, (segment, (x, width)) in enumerate(zip(self._segments, self._places(), strict=True)):
             colour = QColor(worn.soft(self._side, STRENGTHS[min(index, len(STRENGTHS) - 1)]))
-            painter.setPen(Qt.PenStyle.NoPen)
-            painter.setBrush(colour)
-            painter.drawRoundedRect(QRectF(x, 0, width - 2, BAR), 3, 3)
-            if segment.running:
-                painter.setBrush(_hatched(QColor(worn.surface)))
-                painter.drawRoundedRect(QRectF(x, 0, width - 2, BAR), 3, 3)
+            self._draw_bar(painter, segment, QRectF(x, 0, width - 2, BAR), colour)
             room = QRectF(x, BAR + 4, width - 6, 16)
-            painter.setFont(small)
-            painter.setPen(QColor(worn.muted))
-            name = QFontMetrics(small).elidedText(str(segment.name), Qt.TextElideMode.ElideRight, int(room.width()))
-            painter.drawText(room, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, name)
-            painter.setFont(self.font())
-            painter.setPen(QColor(worn.text))
-            spent = say("{seconds} s", seconds=figures.seconds(segment.seconds))
-            painter.drawText(room.translated(0, 17), Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, spent)
+            spent = say("{seconds} s", seconds=figures.seconds(segment.seconds)) if segment.seconds is not None else ""
+            usual = figures.seconds(segment.expected)
+            told = say("usually {seconds} s", seconds=usual) if segment.expected is not None else usual
+            muted, text = QColor(worn.muted), QColor(worn.text)
+            for words, font, shade in (
+                (str(segment.name), small, muted),
+                (spent, self.font(), text),
+                (told, small, muted),
+            ):
+                painter.setFont(font)
+                painter.setPen(shade)
+                words = QFontMetrics(font).elidedText(words, Qt.TextElideMode.ElideRight, int(room.width()))
+                painter.drawText(room, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, words)
+                room.translate(0, 17)
+
+    def _draw_bar(self, painter: QPainter, segment: Segment, room: QRectF, colour: QColor) -> None:
+        """Filled as far as it is; a running one hatched, so that it reads as unfinished where nothing is expected."""
+        worn = theme.tokens()
+        if segment.seconds is None or segment.running:
+            painter.setPen(QPen(QColor(worn.line), 1))
+            painter.setBrush(Qt.BrushStyle.NoBrush)
+            painter.drawRoundedRect(room.adjusted(0.5, 0.5, -0.5, -0.5), 3, 3)
+        if segment.seconds is None:
+            return
+        done = QRectF(room)
+        if segment.length:
+            done.setWidth(max(3.0, room.width() * segment.seconds / segment.length))
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setBrush(colour)
+        painter.drawRoundedRect(done, 3, 3)
+        if segment.running:
+            painter.setBrush(_hatched(QColor(worn.surface)))
+            painter.drawRoundedRect(done, 3, 3)
 
     def _places(self) -> list[tuple[float, float]]:
         """(x, width) of each segment: in proportion, but none too narrow for its words."""
         whole = float(self.width())
         least = min(NARROWEST, whole / len(self._segments))
         spare = whole - least * len(self._segments)
-        total = sum(segment.seconds for segment in self._segments) or 1.0
+        total = sum(segment.length for segment in self._segments) or 1.0
         places, x = [], 0.0
         for segment in self._segments:
-            width = least + spare * segment.seconds / total
+            width = least + spare * segment.length / total
             places.append((x, width))
             x += width
         return places

@@ -15,6 +15,7 @@ WRAPPERS = re.compile(
     r"initialization failed|See stack trace|Application startup failed|EngineDeadError|validation error for"
 )
 KILLED = 137
+DIED = "engine core exited unexpectedly"
 
 
 class Cause(NamedTuple):
@@ -24,8 +25,11 @@ class Cause(NamedTuple):
     hint: Sentence
 
 
-def cause(lines: Iterable[str], code: int) -> Cause:
-    """The cause that the lines tell; without a known one, the status and the line that looks most like it."""
+def cause(lines: Iterable[str], code: int | None) -> Cause:
+    """The cause that the lines tell; without a known one, the status and the line that looks most like it.
+
+    A `code` of None: the server still runs, but its engine is dead.
+    """
     lines = list(lines)
     if found := known(lines):
         return found
@@ -34,9 +38,18 @@ def cause(lines: Iterable[str], code: int) -> Cause:
             Sentence("The engine was killed."),
             Sentence("Most often the memory ran out: close other programs, or choose a smaller KV cache or model."),
         )
+    line = cause_line(lines)
+    died = code is None or any(DIED in each for each in lines)
+    if died and not line:
+        return _row(
+            Sentence("The engine's core was killed."),
+            Sentence("Most often the memory ran out: close other programs, or choose a smaller KV cache or model."),
+        )
+    if died:
+        return _row(Sentence("The engine died: {line}"), Sentence("The log has the rest."), line=line)
     if code == 0:
         return _row(Sentence("The engine ended by itself."), Sentence("Look at the end of its log."))
-    if line := cause_line(lines):
+    if line:
         return _row(
             Sentence("The engine ended with status {code}: {line}"),
             Sentence("The log has the rest."),

@@ -12,28 +12,22 @@ from pathlib import Path
 import httpx
 
 from workbench import guard, process
-from workbench.engine import command, drafts, facts, formats, plugin_words, sockets
+from workbench.engine import command, drafts, facts, formats, plugin_words, sockets, start, starts_kept
 from workbench.engine.causes import cause, cause_line
 from workbench.engine.profile import Profile
 from workbench.engine.speculation import NAMES
 from workbench.errors import WorkbenchError
-from workbench.events import EngineLog, EnginePhase, EngineReady, EngineStopped, Event, Failed, Note
+from workbench.events import EngineLog, EnginePhase, EngineReady, EngineStopped, Event, Failed, Note, StartExpected
 from workbench.settings import Settings
 
 POLL_S = 0.25
 SILENCE_S = 30.0
 STRANGER_S = 5.0
+ALIVE_S = 1.0
 STOPPED_S = 30.0
 WARMUP_LIMIT_S = 120.0
 KEPT_LINES = 2000  # a refusal stands above some hundred lines of tracebacks
 SHOWN_LINES = 40
-
-# What vLLM prints when it enters a phase, in the order of the phases.
-PHASES = (
-    ("weights", re.compile(r"Starting to load model|Loading safetensors checkpoint shards")),
-    ("kv", re.compile(r"GiB for KV cache on node|Available KV cache memory|KV cache size: ")),
-)
-
 
 # What vLLM prints on a GPU of its choice; the second form when the profile made it.
 ATTENTION = re.compile(r"Using (?:AttentionBackendEnum\.)?([A-Z][A-Z0-9_]+) (?:attention backend out of|backend\.$)")
@@ -43,17 +37,27 @@ async def serve(profile: Profile, settings: Settings, on_event: Callable[[Event]
     """Run the engine until it fails or this is cancelled; both end its whole process tree before it returns.
 
     A failure is reported as Failed, with `max_length` among its values where a shorter context would fit, and then
-    raised. Cancelling reports EngineStopped.
+    raised. Cancelling reports EngineStopped. How long the phases of a start took is remembered and foretold.
     """
+    told: list[EnginePhase] = []
+
+    def tell(event: Event) -> None:
+        on_event(event)
+        if isinstance(event, EnginePhase):
+            told.append(event)
+        elif isinstance(event, EngineReady):
+            starts_kept.remember(profile, settings.interpreter, start.durations(told, event))
+
     try:
-        engine = await _prepared(profile, settings, on_event, log)
+        engine = await _prepared(profile, settings, tell, log)
+        on_event(StartExpected(starts_kept.expected(profile, settings.interpreter)))
         failed = await engine.run()
     except WorkbenchError as error:  # before it started
         failed = Failed(error.message, error.hint_template, error.values)
+        on_event(failed)
     except asyncio.CancelledError:
         on_event(EngineStopped())
         raise
-    on_event(failed)
     raise WorkbenchError(failed.message, failed.hint, **failed.values)
 
 
@@ -97,13 +101,13 @@ class _Engine:
         self.log = log
         self.on_event = on_event
         self.lines: deque[str] = deque(maxlen=KEPT_LINES)
-        self.phases = list(PHASES)
+        self.course = start.Course()
         self.notes: list[Note] = []
         self.started_s = self.heard_s = time.monotonic()
         self.guard_pid = 0
 
     async def run(self) -> Failed:
-        """Until the child ended, which was not asked for."""
+        """Until it ended or died, which was not asked for: that is reported before what is left of it is ended."""
         self.on_event(EnginePhase("starting", self.started_s))
         running = asyncio.create_task(
             process.run(
@@ -116,22 +120,28 @@ class _Engine:
             )
         )
         watching = asyncio.create_task(self._watch())
-        code = 0
         try:
             await asyncio.wait([running, watching], return_when=asyncio.FIRST_COMPLETED)
-            if watching.done():
+            if not running.done():
                 watching.result()
+                return self._fail(None)
             await running
+            return self._fail(0)
         except process.ProcessEnded as ended:
-            code = ended.code
+            return self._fail(ended.code)
         finally:
             for task in (watching, running):
                 task.cancel()
                 await process.outlast(task, STOPPED_S)
+
+    def _fail(self, code: int | None) -> Failed:
+        """Report why it ended with this status, or None: why it answers no more."""
         sentence, hint = cause(self.lines, code)
         details = "\n".join([cause_line(self.lines), "", *list(self.lines)[-SHOWN_LINES:]]).strip()
-        values = {**sentence.values, **hint.values, "code": code}
-        return Failed(sentence.template, hint.template, values, details)
+        values = {**sentence.values, **hint.values} | ({} if code is None else {"code": code})
+        failed = Failed(sentence.template, hint.template, values, details)
+        self.on_event(failed)
+        return failed
 
     def _on_start(self, pid: int) -> None:
         self.guard_pid = pid
@@ -144,14 +154,14 @@ class _Engine:
                 self.notes.append(note)
                 self.on_event(note)
         self.on_event(EngineLog(line))
-        for index, (phase, pattern) in enumerate(self.phases):
-            if pattern.search(line):
-                del self.phases[: index + 1]  # phases only go forward
-                self.on_event(EnginePhase(phase, self.heard_s))
-                break
+        if phase := self.course.entered(line):
+            self.on_event(EnginePhase(phase, self.heard_s))
 
     async def _watch(self) -> None:
-        """Poll until the server proved to be ours, then warm it up; say when it is silent, or a stranger answers."""
+        """Poll until the server proved to be ours, warm it up, and return when it has died.
+
+        Until then say when it is silent, or a stranger answers.
+        """
         told_silence_s = 0.0
         answered_s = None
         async with httpx.AsyncClient(
@@ -162,7 +172,8 @@ class _Engine:
                 now_s = time.monotonic()
                 if await _answers(client):
                     if await self._is_ours(client):
-                        return await self._become_ready(client)
+                        await self._become_ready(client)
+                        return await _death(client)
                     if answered_s is None:
                         answered_s = now_s
                     elif now_s - answered_s > STRANGER_S:
@@ -200,7 +211,7 @@ class _Engine:
     async def _warm_up(self, client: httpx.AsyncClient) -> float | None:
         """Seconds of a first short request, which is several times slower than the next; None when it failed."""
         body = {"model": self.name, "prompt": "one two three one two three one two", "max_tokens": 8, "temperature": 0}
-        start_s = time.monotonic()
+        began_s = time.monotonic()
         try:
             reply = await client.post(
                 "/v1/completions", json=body, headers=self._authorization(), timeout=WARMUP_LIMIT_S
@@ -209,7 +220,7 @@ class _Engine:
         except httpx.HTTPError as error:
             self.on_event(Note("The warm-up request failed: {reason}", {"reason": str(error)}, "warning"))
             return None
-        return time.monotonic() - start_s
+        return time.monotonic() - began_s
 
     def _authorization(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self.key}"}
@@ -220,6 +231,20 @@ async def _answers(client: httpx.AsyncClient) -> bool:
         return (await client.get("/health")).status_code == 200
     except httpx.HTTPError:
         return False
+
+
+async def _death(client: httpx.AsyncClient) -> None:
+    """Until the server says twice in a row that its engine is dead, or nobody listens: both may linger for long."""
+    seen = 0
+    while seen < 2:
+        await asyncio.sleep(ALIVE_S)
+        try:
+            dead = (await client.get("/health")).status_code == 503
+        except httpx.ConnectError:
+            dead = True
+        except httpx.HTTPError:  # busy
+            dead = False
+        seen = seen + 1 if dead else 0
 
 
 def _attention(line: str) -> Note | None:
