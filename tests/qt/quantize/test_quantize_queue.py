@@ -7,7 +7,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QDesktopServices
 
 from ui import language
-from workbench import jobs
+from workbench import jobs, waiting_line
 from workbench.errors import WorkbenchError
 from workbench.events import Advanced, Failed, Finished, QualityMeasured, Stage, encode
 from workbench.recipe import LAYERED, PRESETS, with_group_size
@@ -160,3 +160,12 @@ async def test_a_failed_job_without_a_result_says_why(page, box, worker, until, 
     await until(lambda: not page.queue.going)
     box.redraw()
     assert states(box) == ["✕ failed: It broke."] and not box.plot.isVisible()
+
+
+async def test_a_queue_at_work_elsewhere_is_told(page, box, worker, until, told):
+    added(page, box, "rtn")
+    with waiting_line._alone():  # a terminal works through it
+        box.start.click()
+        await until(lambda: told)
+    box.redraw()
+    assert not page.queue.going and states(box) == ["waiting"] and worker.asked == []
