@@ -33,6 +33,10 @@ SHAPES = {
         "hidden_size": 256, "intermediate_size": 640, "num_attention_heads": 4, "num_key_value_heads": 2,
         "vocab_size": 49152,
     }),
+    "smollm2-135m": ("llama", 30, {
+        "hidden_size": 576, "intermediate_size": 1536, "num_attention_heads": 9, "num_key_value_heads": 3,
+        "vocab_size": 49152,
+    }),
     "qwen2-7b": ("qwen2", 28, {
         "hidden_size": 3584, "intermediate_size": 18944, "num_attention_heads": 28, "num_key_value_heads": 4,
         "vocab_size": 152064, "rms_norm_eps": 1e-6,
