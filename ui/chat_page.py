@@ -252,6 +252,8 @@ class ChatPage(Page):
             self.answer_last(side)
         elif self.engines.can_switch(side):
             self.begin(self.engines.switch(side))
+        else:
+            self.sides.restart(side)
 
     def showEvent(self, event) -> None:
         super().showEvent(event)

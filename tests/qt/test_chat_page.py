@@ -16,7 +16,7 @@ from workbench.chat.store import Store
 from workbench.engine.client import Endpoint
 from workbench.engine.profile import Adapter
 from workbench.engine.speculation import Speculation
-from workbench.events import EnginePhase, EngineReady, EngineStopped
+from workbench.events import EnginePhase, EngineReady, EngineStopped, Failed
 from workbench.runs import EngineRun
 
 
@@ -38,6 +38,7 @@ class FakeEngines(QObject):
         self.runs = {side: EngineRun() for side in ("original", "quantized")}
         self.alternating = False
         self.switched = []
+        self.started = []
         self.speculation = None
         self.adapters = ()
         self.scheduling = {}
@@ -59,6 +60,9 @@ class FakeEngines(QObject):
 
     def can_switch(self, side):
         return self.alternating and self.state(side) == "stopped"
+
+    def start(self, side, profile):
+        self.started.append((side, profile))
 
     async def switch(self, side):
         self.switched.append(side)
@@ -401,3 +405,21 @@ async def test_an_engine_with_priority_scheduling_is_told_how_long_an_answer_to_
     sent = [request.get("priority") for request in both["quantized"].requests]
     assert sent == [both["quantized"].requests[0]["max_tokens"], 2], "first the limit, then as its last answer was"
     assert [request.get("priority") for request in both["original"].requests] == [None, None]
+
+
+async def test_an_engine_that_dies_says_why_starts_again_in_one_click_and_loses_no_text(page, engines, both, until):
+    """What was typed stays; so does what was asked while it died."""
+    page.composer.setPlainText("half a thought")
+    engines.apply("original", Failed("The engine's core was killed.", "Close other programs."))
+    page.redraw()
+    column = page.columns["original"]
+    assert page.composer.text == "half a thought" and page.composer.isEnabled()
+    assert column.isVisible() and "core was killed" in column.about.full
+    assert column.action.isVisible() and column.action.text() == "Start again"
+    QTest.mouseClick(column.action, Qt.MouseButton.LeftButton)
+    assert [side for side, _ in engines.started] == ["original"]
+    engines.apply("quantized", Failed("The engine's core was killed."))
+    page.redraw()
+    assert not page.send_button.isEnabled()
+    ask(page, "half a thought")
+    assert page.composer.text == "half a thought", "nobody is there to ask"

@@ -65,7 +65,10 @@ class Sides(QObject):
 
     def state(self, side: str) -> Sentence | None:
         """Why the side does not answer; None when it does."""
-        return None if self._engines.endpoint(side) else STATES.get(self._engines.state(side))
+        state = self._engines.state(side)
+        if state == "failed" and (error := self._engines.run(side).error):
+            return Sentence(error.message, error.values)
+        return None if self._engines.endpoint(side) else STATES.get(state)
 
     def speculates(self, sides: list[str]) -> bool:
         """Whether one of these engines drafts: both are asked alike."""
@@ -84,14 +87,23 @@ class Sides(QObject):
     def action(self, side: str, conversation: Conversation) -> str | None:
         """What can be done with a side that has not answered the last prompt, as a template."""
         if self._engines.endpoint(side) is None:
-            return "Run this side instead" if self._engines.can_switch(side) else None
+            if self._engines.can_switch(side):
+                return "Run this side instead"
+            return "Start again" if self._engines.state(side) == "failed" and self._engines.profile(side) else None
         behind = conversation.turns and side not in conversation.turns[-1].replies
         return "Answer here too" if behind else None
 
+    def restart(self, side: str) -> None:
+        """Start an engine that failed, as it was."""
+        if self._engines.state(side) == "failed" and (profile := self._engines.profile(side)):
+            self._engines.start(side, profile)
+
     def has_column(self, side: str, conversation: Conversation) -> bool:
-        """A side with an engine, or with something said in this chat."""
-        said = any(side in turn.replies for turn in conversation.turns)
-        return said or self._engines.state(side) not in ("stopped", "failed")
+        """A side with an engine, also one that was there and died, or with something said in this chat."""
+        if any(side in turn.replies for turn in conversation.turns):
+            return True
+        state = self._engines.state(side)
+        return self._engines.run(side).ready is not None if state == "failed" else state != "stopped"
 
     def _on_engine(self, side: str) -> None:
         if (profile := self._engines.profile(side)) is not None:

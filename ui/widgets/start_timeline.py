@@ -12,8 +12,8 @@ from workbench import figures
 from workbench.words import Sentence, say
 
 BAR = 8
-NARROWEST = 64
-STRENGTHS = (0.38, 0.58, 0.78, 1.0)
+NARROWEST = 84
+STRENGTHS = (0.38, 0.5, 0.62, 0.75, 0.88, 1.0)
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class StartTimeline(QWidget):
         return QSize(420, BAR + 6 + 50)
 
     def minimumSizeHint(self) -> QSize:
-        return QSize(NARROWEST * 4, self.sizeHint().height())
+        return QSize(256, self.sizeHint().height())
 
     def _tell(self) -> None:
         told = "\n".join(str(part.sentence) for part in self._segments)
@@ -89,8 +89,7 @@ class StartTimeline(QWidget):
             self._draw_bar(painter, segment, QRectF(x, 0, width - 2, BAR), colour)
             room = QRectF(x, BAR + 4, width - 6, 16)
             spent = say("{seconds} s", seconds=figures.seconds(segment.seconds)) if segment.seconds is not None else ""
-            usual = figures.seconds(segment.expected)
-            told = say("usually {seconds} s", seconds=usual) if segment.expected is not None else usual
+            told = say("usually {seconds} s", seconds=figures.seconds(segment.expected))
             muted, text = QColor(worn.muted), QColor(worn.text)
             for words, font, shade in (
                 (str(segment.name), small, muted),
