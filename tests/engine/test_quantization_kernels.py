@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from workbench.quantization import awq, gptq, grid, packing
+from workbench.quantization import awq, gptq, grid, packing, rounding
 from workbench.quantization.graph import repeated
 from workbench.quantization.moments import Moments, output_error
 from workbench.quantization.rounding import nearest, rounded
@@ -246,3 +246,31 @@ def test_folding_values_under_grouped_query_attention_is_exact(bias):
     assert torch.allclose(output(), before, atol=1e-5)
     if bias:
         assert torch.equal(v.bias, v.bias.bfloat16().float())
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_a_turned_grid_reaches_farther_where_the_group_does(bits):
+    choice = Choice(bits=bits, group_size=32)
+    weight = torch.rand(40, 64).sub_(0.5)
+    weight[::2, 5], weight[1::2, 5] = 1.0, -1.0
+    found = grid.fit(weight, choice, BF16, turned=True)
+    assert (found.scale[::2, 0] < 0).all() and (found.scale[1::2, 0] > 0).all()
+    farthest = found.values(torch.full(weight.shape, found.low, dtype=torch.int8))[:, 5]
+    assert torch.equal(farthest.sign(), weight[:, 5].sign()) and (farthest.abs() >= 1).all()
+    assert list(found.levels()) == sorted(found.levels())
+    packed = packing.pack(found.integers(weight), found, choice, BF16)
+    assert torch.equal(packing.unpack(packed, packing.scheme_of(choice, [])), found.nearest(weight))
+    assert found.clipped(weight) == 0
+
+
+def test_turning_symmetric_grids_lowers_the_error(loud, monkeypatch):
+    weight, H, _ = loud
+    turned = error_of(rounded(weight, H, SYMMETRIC, BF16), weight, H)
+    plain = grid.fit
+    for module in (grid, rounding):
+        monkeypatch.setattr(module, "fit", lambda *given, turned=False: plain(*given))
+    assert turned < 0.97 * error_of(rounded(weight, H, SYMMETRIC, BF16), weight, H)
+
+
+def test_plain_rounding_turns_nothing():
+    assert (nearest(torch.randn(40, 64), SYMMETRIC, BF16).grid.scale > 0).all()

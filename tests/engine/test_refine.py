@@ -98,6 +98,6 @@ def test_dead_inputs_and_zero_rows(problem):
     H[5], H[:, 5], weight[3], weight[4, :32] = 0, 0, 0, 0
     before = rounded(weight, H, CHOICES[0], BF16)
     after = rounded(weight, H, replace(CHOICES[0], refine=True), BF16)
-    assert torch.isfinite(after.grid.scale).all() and (after.grid.scale > 0).all()
+    assert torch.isfinite(after.grid.scale).all() and (after.grid.scale != 0).all()
     assert not after.grid.values(after.integers)[3].any()
     assert error_of(after, weight, H) <= error_of(before, weight, H)

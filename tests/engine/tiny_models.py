@@ -100,10 +100,15 @@ def write_packed(
 
 
 def _pack(weight: torch.Tensor, scheme: QuantizationScheme) -> dict[str, torch.Tensor]:
-    """[out, in] -> the tensors of one linear in pack-quantized, rounded to the nearest level."""
+    """[out, in] -> the tensors of one linear in pack-quantized, rounded to the nearest level.
+
+    Every other row of a symmetric one has a negative scale, as Lathe gives it where a group reaches farther up.
+    """
     args = scheme.weights
     groups = weight.unflatten(1, (-1, args.group_size)) if args.group_size else weight.unsqueeze(1)
     scale, zero = calculate_qparams(groups.amin(-1), groups.amax(-1), args)
+    if args.symmetric:
+        scale[::2] *= -1
     state = {"weight": weight, "weight_scale": scale, "weight_zero_point": zero}
     return PackedQuantizationCompressor.compress(state, scheme)
 

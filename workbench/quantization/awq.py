@@ -50,7 +50,7 @@ def search_scale(
 def _wrong(weight: Tensor, scale: Tensor, choice: Choice, stored: torch.dtype) -> Tensor:
     """What plain rounding of the enlarged weight leaves wrong in the weight itself."""
     enlarged = weight * scale
-    return fit(enlarged, choice, stored).nearest(enlarged).sub_(enlarged).div_(scale)
+    return fit(enlarged, choice, stored, turned=True).nearest(enlarged).sub_(enlarged).div_(scale)
 
 
 def fold_norm(

@@ -15,7 +15,8 @@ CACHED = 1 << 20  # the same where a processor's cache has to hold them: there a
 class Grid:
     """`scale` and `zero` are float32 [out, groups]; integers run from `low` to `high`.
 
-    A weight is (integer - zero) · scale. `scale` already has the values of the dtype it is stored in.
+    A weight is (integer - zero) · scale. `scale` already has the values of the dtype it is stored in; it may be
+    negative, which turns the grid around.
     """
 
     scale: Tensor
@@ -62,15 +63,18 @@ class Grid:
 
     def levels(self) -> tuple[float, ...]:
         """The values of a typical group, ascending: the one with the median scale."""
-        middle = self.scale.flatten().argsort()[self.scale.numel() // 2]
+        middle = self.scale.abs().flatten().argsort()[self.scale.numel() // 2]
         steps = torch.arange(self.low, self.high + 1) - self.zero.flatten()[middle].cpu()
-        return tuple((steps * self.scale.flatten()[middle].cpu()).tolist())
+        return tuple(sorted((steps * self.scale.flatten()[middle].cpu()).tolist()))
 
 
-def fit(weight: Tensor, choice: Choice, stored: torch.dtype, shrink: Tensor | float = 1.0) -> Grid:
+def fit(
+    weight: Tensor, choice: Choice, stored: torch.dtype, shrink: Tensor | float = 1.0, turned: bool = False
+) -> Grid:
     """The grid over each group's range, shrunk to `shrink` of it (a number or [out, groups]).
 
-    weight: float32 [out, in]. `stored` is the dtype the scales are kept in; a group of zeros gets scale 1.
+    weight: float32 [out, in]. `stored` is the dtype the scales are kept in; a group of zeros gets scale 1. A
+    symmetric grid has one level more below zero than above; with `turned` it lies where the group reaches farther.
     """
     size = choice.group_size if choice.group_size > 0 else weight.shape[1]
     assert weight.shape[1] % size == 0, (weight.shape, size)
@@ -80,6 +84,8 @@ def fit(weight: Tensor, choice: Choice, stored: torch.dtype, shrink: Tensor | fl
     highest = groups.amax(-1).clamp(min=0) * shrink
     if choice.symmetric:
         scale = _stored(torch.maximum(-lowest, highest) / (steps / 2), stored)
+        if turned:
+            scale = torch.where(highest > -lowest, -scale, scale)
         zero = torch.zeros_like(scale)
     else:
         scale = _stored((highest - lowest) / steps, stored)
@@ -100,7 +106,7 @@ def search(weight: Tensor, moments: Tensor, choice: Choice, stored: torch.dtype,
     torch.diagonal(blocks, dim1=1, dim2=2).add_(floor * torch.diagonal(moments).mean())
     rows = max(1, (CACHED if weight.device.type == "cpu" else PIECE) // weight.shape[1])
     shrink = torch.cat([_best_shrink(part, blocks, choice, stored) for part in weight.split(rows)])
-    return fit(weight, choice, stored, shrink)
+    return fit(weight, choice, stored, shrink, turned=True)
 
 
 def _best_shrink(weight: Tensor, blocks: Tensor, choice: Choice, stored: torch.dtype) -> Tensor:
@@ -108,7 +114,7 @@ def _best_shrink(weight: Tensor, blocks: Tensor, choice: Choice, stored: torch.d
     best_error = best = torch.empty(0)
     for step in range(13):
         shrink = 1.0 - 0.025 * step
-        wrong = fit(weight, choice, stored, shrink).nearest(weight).sub_(weight)
+        wrong = fit(weight, choice, stored, shrink, turned=True).nearest(weight).sub_(weight)
         wrong = wrong.unflatten(1, (-1, blocks.shape[1])).transpose(0, 1)
         error = (wrong @ blocks).mul_(wrong).sum(-1).T
         if not step:

@@ -67,7 +67,8 @@ def fitted(weight: Tensor, H: Tensor, integers: Tensor, grid: Grid, stored: torc
         held = TRUST * weighs + 1e-6 * weighs.mean(1, keepdim=True) + torch.finfo(A.dtype).tiny
         found, failed = torch.linalg.solve_ex(A + torch.diag_embed(held), b + held * before)
         found = found.to(stored).to(torch.float32)
-        sound = (found > before / 2) & (found < before * 2) & torch.isfinite(found) & (failed == 0)[:, None]
+        grown = found / before
+        sound = (grown > 0.5) & (grown < 2) & torch.isfinite(found) & (failed == 0)[:, None]
         scale[start : start + rows] = torch.where(sound, found, before)
     return replace(grid, scale=scale)
 

@@ -37,7 +37,7 @@ def rounded(weight: Tensor, H: Tensor | None, choice: Choice, stored: torch.dtyp
         return nearest(weight, choice, stored)
     if H is None or not torch.diagonal(H).any():
         return nearest(weight, choice, stored, fallback="rtn")
-    grid = fit(weight, choice, stored)
+    grid = fit(weight, choice, stored, turned=True)
     if choice.clip:
         grid = search(weight, H, choice, stored, floor=0.01)
     if "gptq" not in choice.method:
