@@ -19,7 +19,7 @@ from workbench.events import ModuleDone, ModuleStarted
 from workbench.plan import Plan
 from workbench.recipe import Choice, Recipe
 
-CALIBRATION = ("samples", "length", "calibration_file", "seed", "targets", "tune")
+CALIBRATION = ("samples", "length", "calibration_file", "seed", "targets")
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,8 +40,6 @@ class Recipe:
 
     `tensor_parallel` is over how many GPUs the result shall be split when served; the plan sees to it that it can.
     `targets`: what each layer is fitted to, the outputs of its own weight on quantized inputs or the original model's.
-    `tune`: how often the whole quantized model goes through the calibration text afterwards, its scales and norms
-    learning to answer as the original does.
     """
 
     name: str = option("", "Name")
@@ -54,7 +52,6 @@ class Recipe:
     seed: int = option(0, "Seed")
     tensor_parallel: int = option(1, "GPUs to split over")
     targets: str = option("own", "Fitted to", "own", "original")
-    tune: int = option(0, "Tuning passes", 0, 1, 2, 4)
 
     def __post_init__(self) -> None:
         check_closed(self)

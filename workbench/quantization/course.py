@@ -17,7 +17,6 @@ from workbench.quantization.blocks import Skeleton
 from workbench.quantization.calibration import Sequences
 from workbench.quantization.checkpoint import Checkpoint
 from workbench.quantization.kept_blocks import KeptBlocks
-from workbench.quantization.tuning import Tuning
 from workbench.quantization.turns import turn_of
 from workbench.recipe import Recipe
 
@@ -40,17 +39,14 @@ class Course:
         self._kept: KeptBlocks | None = None
         self._root = ""
         self._amended = 0
-        self._made: dict[str, Tensor] = {}  # all blocks, where they are to be tuned together
 
     def run(self) -> Iterator[Event]:
         """The events of all linear layers, and what happens between them."""
         skeleton, sequences = self._skeleton, None
-        calibrated = any(planned.choice.method != "rtn" for planned in self.plan.quantized)
-        if calibrated or self._tuning:
+        if any(planned.choice.method != "rtn" for planned in self.plan.quantized):
             yield Stage("Reading the calibration text")
             sequences = _sequences(skeleton, self.plan.recipe)
             yield from _tell(sequences, self.plan.recipe)
-        if calibrated:
             self._hidden = settled(skeleton.embed(sequences.batches()), skeleton.device)
             if self.plan.recipe.targets == "original":
                 self._originals = settled(self._hidden, skeleton.device)
@@ -76,11 +72,6 @@ class Course:
                 "{count} {count:layer|layers} had to be rounded plainly: {names}.",
                 {"count": len(fallbacks), "names": ", ".join(fallbacks)}, "warning",
             )  # fmt: skip
-        if self._tuning:
-            self._hidden.clear()
-            tuning = Tuning(skeleton, by_block(self.plan), self._made, self.plan.recipe.tune)
-            yield from tuning.run(sequences, self.plan.recipe.seed)
-            self._result.add(self._made)
 
     def _blocks(self, first: int) -> Iterator[Event]:
         if first:
@@ -102,7 +93,7 @@ class Course:
                 if isinstance(event, ModuleDone):
                     done += 1
                     yield Advanced(done)
-            self._take(turn.tensors)
+            self._result.add(turn.tensors)
             if self._kept:
                 yield from self._kept.keep(self._links()[index], turn.tensors, told, self._hidden)
 
@@ -112,7 +103,7 @@ class Course:
         links = self._links()
         for index, link in enumerate(links[:count]):
             yield from self._kept.events(link)
-            self._take(self._kept.tensors(link))
+            self._result.add(self._kept.tensors(link))
             yield Advanced(index + 1)
         if self._hidden and count < len(links):
             self._kept.forward(self._skeleton, links[:count], self._hidden)
@@ -121,16 +112,6 @@ class Course:
         yield Note(
             "{count} of {total} blocks were taken over from an earlier run.", {"count": count, "total": len(links)}
         )
-
-    @property
-    def _tuning(self) -> bool:
-        return bool(self.plan.recipe.tune and self.plan.quantized)
-
-    def _take(self, tensors: dict[str, Tensor]) -> None:
-        if self._tuning:
-            self._made |= tensors
-        else:
-            self._result.add(tensors)
 
     def _amendments(self, index: int) -> Iterator[Event]:
         """Take what came into the job folder since the last look, for the blocks from `index` on."""
