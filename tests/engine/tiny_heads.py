@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from transformers import Glm4MoeConfig, Glm4MoeForCausalLM
 
 HIDDEN, INTERMEDIATE, KV, VOCAB = 128, 192, 64, 320
 LLAMA = {
@@ -50,6 +51,30 @@ def write_eagle3(folder: Path, drafted: int = 256, layers: tuple[int, ...] = (1,
     }
     named = {"architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": drafted}
     return _write(folder, LLAMA | named | {"eagle_aux_hidden_state_layer_ids": list(layers)}, tensors)
+
+
+def write_with_mtp(folder: Path) -> Path:
+    """A GLM-4 of two layers with experts, and behind them one for MTP: its last layer again, fed from both ends."""
+    torch.manual_seed(0)
+    config = Glm4MoeConfig(
+        hidden_size=HIDDEN, intermediate_size=INTERMEDIATE, moe_intermediate_size=64, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=32, vocab_size=VOCAB, max_position_embeddings=512,
+        n_routed_experts=4, num_experts_per_tok=2, n_shared_experts=1, first_k_dense_replace=1, n_group=1,
+        topk_group=1, initializer_range=0.15, bos_token_id=None, eos_token_id=1, pad_token_id=None,
+    )  # fmt: skip
+    Glm4MoeForCausalLM(config).save_pretrained(folder)
+    tensors = load_file(folder / "model.safetensors")
+    last = {name: tensor for name, tensor in tensors.items() if ".layers.1." in name}
+    tensors |= {name.replace(".layers.1.", ".layers.2."): tensor.clone() for name, tensor in last.items()}
+    half = torch.eye(HIDDEN) / 2
+    tensors |= {f"model.layers.2.{name}.weight": torch.ones(HIDDEN) for name in ("enorm", "hnorm", "shared_head.norm")}
+    tensors["model.layers.2.eh_proj.weight"] = torch.cat([half, half], 1)
+    tensors["model.layers.2.shared_head.head.weight"] = tensors["lm_head.weight"].clone()
+    tensors["model.layers.2.embed_tokens.weight"] = tensors["model.embed_tokens.weight"].clone()
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    stored = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(stored | {"num_nextn_predict_layers": 1}))
+    return folder
 
 
 def _layer(prefix: str, columns: int, first_norm: bool = True) -> dict[str, Tensor]:

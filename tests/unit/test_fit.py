@@ -4,6 +4,7 @@ import json
 import struct
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from workbench.catalog.capacity import Device
@@ -87,3 +88,12 @@ def test_a_draft_takes_its_weights_and_its_part_of_every_token(write_tiny, cpu):
     assert alone.available - both.available == alone.weights
     heads = fit(model, Profile(model.folder, kv_gib=1.0, speculation=Speculation("medusa", 4, draft)), cpu)
     assert heads.tokens_that_fit == alone.tokens_that_fit
+
+
+def test_own_layers_for_mtp_keep_their_part_as_well(write_tiny, cpu):
+    config = {"architectures": ["MiMoForCausalLM"], "model_type": "mimo", "num_nextn_predict_layers": 1}
+    extra = {"model.mtp_layers.0.input_proj.weight": np.zeros((64, 128), np.float32)}
+    model = inspect(write_tiny("whole", config=config, edit=extra))
+    plain, drafting = (Profile(model.folder, kv_gib=1.0, speculation=each) for each in (None, Speculation("mtp", 1)))
+    assert fit(model, plain, cpu).kv_bytes_per_token == 1024
+    assert fit(model, drafting, cpu).kv_bytes_per_token == 1536, "a third layer"

@@ -4,9 +4,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from workbench.catalog.capacity import GIB, MEMORY_SHARE, Capacity, Device, capacity
+from workbench.catalog.capacity import GIB, MEMORY_SHARE, Capacity, Device, capacity, kv_bytes_per_token
 from workbench.catalog.folder import inspect
 from workbench.catalog.model import Model
+from workbench.engine import heads
 from workbench.engine.command import CPU_KV_GIB
 from workbench.engine.profile import Profile
 from workbench.errors import WorkbenchError
@@ -43,7 +44,7 @@ def fit(model: Model, profile: Profile, device: Device) -> Capacity:
         value_bytes=WIDTHS.get(profile.dtype),
         kv_value_bytes=KV_WIDTHS.get(profile.kv_dtype),
         memory_share=profile.memory_share or MEMORY_SHARE,
-        beside=(draft.kv_bytes_per_token or 0) if draft and profile.speculation.method != "medusa" else 0,
+        beside=_beside(model, profile, device, draft),
     )
 
 
@@ -89,9 +90,25 @@ def _draft(model: Model, profile: Profile, device: Device) -> Capacity | None:
     draft = _inspected(folder, _changed_s(folder)) if folder else None
     if draft is None:
         return None
-    halved = model.quantization is not None and model.quantization.half_only
-    width = WIDTHS.get(profile.dtype) or (4 if device.kind == "cpu" and not halved else 2)
+    width = _width(model, profile, device)
     return capacity(draft, device, precision(draft), value_bytes=width, kv_value_bytes=KV_WIDTHS.get(profile.kv_dtype))
+
+
+def _beside(model: Model, profile: Profile, device: Device, draft: Capacity | None) -> int:
+    """Bytes that drafting keeps for each token: a draft's, or those of the model's own layers for MTP."""
+    method = profile.speculation and profile.speculation.method
+    if draft:
+        return 0 if method == "medusa" else draft.kv_bytes_per_token or 0
+    if method == "mtp" and model.layers and (own := heads.own_layers(model)):
+        width = KV_WIDTHS.get(profile.kv_dtype) or _width(model, profile, device)
+        return (kv_bytes_per_token(model, width) or 0) // model.layers * (own.depth or 1)
+    return 0
+
+
+def _width(model: Model, profile: Profile, device: Device) -> int:
+    """Bytes of a computed value."""
+    halved = model.quantization is not None and model.quantization.half_only
+    return WIDTHS.get(profile.dtype) or (4 if device.kind == "cpu" and not halved else 2)
 
 
 @lru_cache(maxsize=8)  # a profile is weighed at every keystroke
