@@ -30,6 +30,14 @@ class SetupBar(QFrame):
         self.text = button("Built-in text", self._choose_text, icon="file-text-line")
         language.bind(self.text.setToolTip, "Choose a text file of your own for the calibration")
         self.no_text = button("Use the built-in text", self._drop_text, kind="quiet", icon="close-line", only_icon=True)
+        self.original = QCheckBox()
+        self.original.clicked.connect(self._on_counts)
+        language.bind(self.original.setText, "Fit to the original")
+        language.bind(
+            self.original.setToolTip,
+            "Fit each layer to what the original model has there, so that it makes up for errors before it. "
+            "A try of one layer shows nothing of it.",
+        )
         self.measure = QCheckBox()
         self.measure.setChecked(True)
         language.bind(self.measure.setText, "Measure quality afterwards")
@@ -51,6 +59,7 @@ class SetupBar(QFrame):
         row.addWidget(self.text)
         row.addWidget(self.no_text)
         row.addSpacing(8)
+        row.addWidget(self.original)
         row.addWidget(self.measure)
         row.addSpacing(8)
         row.addWidget(label("Result", "caption"))
@@ -63,6 +72,7 @@ class SetupBar(QFrame):
             spin.blockSignals(True)
             spin.setValue(value)
             spin.blockSignals(False)
+        self.original.setChecked(recipe.targets == "original")
         if recipe.calibration_file:
             language.show(self.text.setText, Path(recipe.calibration_file).name)
         else:
@@ -85,7 +95,9 @@ class SetupBar(QFrame):
 
     def _on_counts(self) -> None:
         if self._recipe:
-            self.recipe_changed.emit(replace(self._recipe, samples=self.samples.value(), length=self.length.value()))
+            aim = "original" if self.original.isChecked() else "own"
+            counts = {"samples": self.samples.value(), "length": self.length.value()}
+            self.recipe_changed.emit(replace(self._recipe, targets=aim, **counts))
 
     def _on_edited(self) -> None:
         if text := self.output.text().strip():

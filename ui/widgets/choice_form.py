@@ -57,9 +57,12 @@ class ChoiceForm(QWidget):
         self.symmetric = self._combo("Grid", GRIDS)
         self.order = self._combo("Order", ORDERS)
         self.damping = self._damping()
-        self.clip, self.scale = self._check("Clip"), self._check("Scale")
+        self.clip, self.scale, self.refine = self._check("Clip"), self._check("Scale"), self._check("Refine")
         language.bind(self.clip.setToolTip, "Search how far each group's range is clipped")
         language.bind(self.scale.setToolTip, "Search AWQ's scale of the input channels")
+        language.bind(
+            self.refine.setToolTip, "Fit GPTQ's scales to its integers and the integers to the scales, in turn"
+        )
         self._searches()
         self.scope = self._combo("Holds for", SCOPES)
         self.remark = label(role="caption", wrap=True)
@@ -102,7 +105,7 @@ class ChoiceForm(QWidget):
         }
         for box, value in shown.items():
             box.setCurrentIndex(box.findData(value))
-        for box, checked in ((self.clip, choice.clip), (self.scale, choice.scale)):
+        for box, checked in ((self.clip, choice.clip), (self.scale, choice.scale), (self.refine, choice.refine)):
             box.setChecked(checked)
         self.damping.blockSignals(True)
         self.damping.setValue(choice.damping * 100)
@@ -179,7 +182,7 @@ class ChoiceForm(QWidget):
         row = QHBoxLayout(both)
         row.setContentsMargins(0, 0, 0, 0)
         row.setSpacing(8)
-        for box in (self.clip, self.scale):
+        for box in (self.clip, self.scale, self.refine):
             row.addWidget(box)
         row.addStretch(1)
         both.setMinimumHeight(self.method.sizeHint().height())
@@ -199,6 +202,7 @@ class ChoiceForm(QWidget):
             order=self.order.currentData(),
             clip=self.clip.isChecked(),
             scale=self.scale.isChecked(),
+            refine=self.refine.isChecked(),
             damping=round(spun / 100, 4) if spun != self._spun else self._shown.damping,  # shown rounded, kept whole
         )
         if chosen != self._shown:
@@ -216,7 +220,7 @@ class ChoiceForm(QWidget):
         for box in (self.bits, self.group, self.clip):
             box.setEnabled(quantized)
         self.symmetric.setEnabled(quantized and choice.bits < 8)
-        for box in (self.order, self.damping):
+        for box in (self.order, self.damping, self.refine):
             box.setEnabled(quantized and "gptq" in choice.method)
         self.scale.setEnabled(quantized and "awq" in choice.method)
 

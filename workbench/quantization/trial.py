@@ -50,8 +50,9 @@ class Layer:
 class Bench:
     """Answers for one model. `recipe` tells what group size "auto" means here.
 
-    Layers are judged alone, with inputs of the unquantized model. AWQ's scale is not rounded by the norm that will
-    hold it (less than 2⁻⁸ of it), and of large layers it is searched on some rows.
+    Layers are judged alone, with inputs of the unquantized model, so that fitting them to the original does nothing.
+    AWQ's scale is not rounded by the norm that will hold it (less than 2⁻⁸ of it), and of large layers it is searched
+    on some rows.
     """
 
     def __init__(self, model: Model, recipe: Recipe, weights: Weights, kept: Kept):

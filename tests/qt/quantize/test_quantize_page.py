@@ -304,3 +304,14 @@ def test_the_chosen_cell_is_scrolled_into_view(page, model):
     page.show_layer("model.layers.29.mlp.down_proj")
     cell = page.view.strip.rect_of("model.layers.29.mlp.down_proj")
     assert page.view.strip.visibleRegion().contains(cell.center())
+
+
+async def test_fitting_to_the_original_is_part_of_the_recipe(page, model):
+    page.open(model)
+    page.choosing.take_recipe(recipe.BEST)
+    box = page.view.setup.original
+    assert box.isChecked()
+    box.click()
+    assert page.draft.recipe.targets == "own" and not box.isChecked()
+    box.click()
+    assert page.draft.recipe.targets == "original" and page.draft.recipe.samples == recipe.BEST.samples

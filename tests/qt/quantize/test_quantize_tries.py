@@ -148,17 +148,19 @@ async def test_a_try_stays_with_its_layer(page, model, worker):
     assert shown(page).form.bits.currentData() == 8 and details.trial.isVisible()
 
 
-async def test_damping_clip_and_scale_can_be_tried(page, model, worker, until):
+async def test_damping_refinement_clip_and_scale_can_be_tried(page, model, worker, until):
     page.open(model)
     form = shown(page).form
     assert not form.scale.isEnabled() and form.damping.isEnabled(), "GPTQ has damping and no scale"
+    form.refine.click()
+    await until(lambda: worker.asked and worker.asked[-1]["choice"]["refine"] is True)
     form.clip.click()
     await until(lambda: worker.asked and worker.asked[-1]["choice"]["clip"] is False)
     form.damping.setValue(5)
     page.redraw()
     await until(lambda: worker.asked and worker.asked[-1]["choice"]["damping"] == 0.05)
     form = shown(page, "model.layers.3.self_attn.q_proj").form
-    assert form.scale.isEnabled() and not form.damping.isEnabled()
+    assert form.scale.isEnabled() and not form.damping.isEnabled() and not form.refine.isEnabled()
     form.scale.click()
     await until(lambda: worker.asked[-1]["module"].endswith("q_proj"))
     assert worker.asked[-1]["choice"]["scale"] is False and worker.asked[-1]["choice"]["damping"] == 0.01
