@@ -126,7 +126,7 @@ def shared(pids: Iterable[int]) -> set[str]:
     found = set()
     for pid in pids:
         registered = f"{SHARED}/__KMP_REGISTERED_LIB_{pid}_{os.getuid()}"  # held by no descriptor
-        if os.path.exists(registered):
+        if os.path.exists(registered) and identity(pid):  # a zombie uses it no more
             found.add(registered)
         try:
             for name in os.listdir(f"/proc/{pid}/fd"):

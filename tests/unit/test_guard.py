@@ -184,6 +184,24 @@ def test_shared_memory_that_another_holds_and_foreign_folders_stay(tmp_path):
         held.unlink()
 
 
+def test_what_openmp_registered_goes_though_its_process_is_a_zombie():
+    child = subprocess.Popen(SLEEP)
+    file = Path(f"/dev/shm/__KMP_REGISTERED_LIB_{child.pid}_{os.getuid()}")
+    try:
+        file.touch()
+        assert guard.shared([child.pid]) == {str(file)}
+        guard.tidy({"shared": [str(file)]})
+        assert file.exists(), "its process lives"
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # dead, and not yet taken notice of
+        guard.tidy({"shared": [str(file)]})
+        assert not file.exists()
+    finally:
+        child.kill()
+        child.wait()
+        file.unlink(missing_ok=True)
+
+
 def test_children_are_the_same_both_ways():
     child = subprocess.Popen(SLEEP)
     try:
