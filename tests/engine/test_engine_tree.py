@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -27,20 +28,24 @@ START_S = 300
 class Window:
     """The stand-in window with two engines; `engines` maps a folder's name to what it told when ready."""
 
-    def __init__(self, folders: list[Path]):
+    def __init__(self, folders: list[Path], temporary: str):
         script = Path(__file__).with_name("window_of_engines.py")
-        home = folders[0].parent / "home"
+        env = os.environ | {"LATHE_HOME": str(folders[0].parent / "home"), "TMPDIR": temporary}
+        env["TORCHDYNAMO_DISABLE"] = "1"  # compiling takes longer than all that is tested here
         self.process = subprocess.Popen(
-            [sys.executable, str(script), *map(str, folders)],
-            env=os.environ | {"LATHE_HOME": str(home)}, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            [sys.executable, str(script), *map(str, folders)], env=env, stdout=subprocess.PIPE, text=True
+        )
         self.told: Queue[dict] = Queue()
         threading.Thread(target=self._read, daemon=True).start()
         self.engines = {}
+
+    def wait(self, folders: list[Path]) -> None:
+        """Until all engines are ready."""
         for _ in folders:
             told = self.told.get(timeout=START_S)
             assert "ready" in told, (told, [each.with_suffix(".log").read_text()[-3000:] for each in folders])
-            self.engines[told["ready"]] = told
+            log = next(each for each in folders if each.name == told["ready"]).with_suffix(".log")
+            self.engines[told["ready"]] = told | {"log": log}
 
     def _read(self) -> None:
         for line in self.process.stdout:
@@ -49,7 +54,14 @@ class Window:
     def tree(self, name: str) -> dict[str, list]:
         """The identities of guard, server, engine core and workers of one engine."""
         server = psutil.Process(self.engines[name]["pid"])
-        core = next(each for each in server.children() if "EngineCore" in " ".join(each.cmdline()))
+        below = {each: " ".join(each.cmdline()) for each in server.children()}
+        core = next((each for each, line in below.items() if "EngineCore" in line), None)
+        assert core, (
+            server.cmdline(),
+            below,
+            list(self.told.queue),
+            Path(self.engines[name]["log"]).read_text()[-3000:],
+        )
         workers = [each for each in core.children(recursive=True) if "Worker" in " ".join(each.cmdline())]
         assert workers, "this engine computes in a process of its own"
         roles = {"guard": server.parent(), "server": server, "core": core, "worker": workers[0]}
@@ -66,7 +78,20 @@ class Window:
 
 
 @pytest.fixture
-def window(tmp_path):
+def temporary():
+    """The folder of temporary files: with a short name, as /tmp is, because engines put sockets there."""
+    folder = tempfile.mkdtemp()
+    yield Path(folder)
+    shutil.rmtree(folder)
+
+
+def shared(opened):
+    """The shared memory of all engines."""
+    return guard.shared(each[0] for name in opened.engines for each in opened.tree(name).values() if each)
+
+
+@pytest.fixture
+def window(tmp_path, temporary):
     plain = write_plain(tmp_path / "plain", tokenizer=True)
     layered = {
         ATTENTION: QuantizationArgs(num_bits=4, symmetric=False, group_size=32, strategy="group"),
@@ -74,14 +99,18 @@ def window(tmp_path):
     }
     write_packed(plain, tmp_path / "one", layered)
     shutil.copytree(tmp_path / "one", tmp_path / "two")
-    opened = Window([tmp_path / "one", tmp_path / "two"])
-    trees = [identity for name in opened.engines for identity in opened.tree(name).values() if identity]
-    yield opened
-    opened.process.kill()
-    opened.process.wait()
-    left(trees, GONE_S)
-    for pid, *_ in left(trees, 0):
-        os.kill(pid, signal.SIGKILL)
+    folders, trees = [tmp_path / "one", tmp_path / "two"], []
+    opened = Window(folders, str(temporary))
+    try:
+        opened.wait(folders)
+        trees = [identity for name in opened.engines for identity in opened.tree(name).values() if identity]
+        yield opened
+    finally:
+        opened.process.kill()
+        opened.process.wait()
+        left(trees, GONE_S)
+        for pid, *_ in left(trees, 0):
+            os.kill(pid, signal.SIGKILL)
 
 
 def left(tree: list[list], seconds: float) -> list[list]:
@@ -94,7 +123,17 @@ def left(tree: list[list], seconds: float) -> list[list]:
     return []
 
 
-def test_a_killed_guard_or_window_leaves_nothing(window):
+def traces(temporary: Path, memory: set[str]) -> list[Path | str]:
+    """What still lies there a moment after everything ended."""
+    until = time.monotonic() + 3
+    while (found := [*temporary.iterdir(), *filter(os.path.exists, memory)]) and time.monotonic() < until:
+        time.sleep(0.1)
+    return found
+
+
+def test_a_killed_guard_or_window_leaves_nothing(window, temporary):
+    assert sum(each.is_socket() for each in temporary.rglob("*")) >= 2 and shared(window)
+    memory = shared(window)
     one, two = window.tree("one"), window.tree("two")
     assert sum("unpacked" in note for note in window.engines["one"]["notes"]) == 1
     assert [each for each in sockets.listening(one["guard"][0]) if not each.local] == []
@@ -107,9 +146,11 @@ def test_a_killed_guard_or_window_leaves_nothing(window):
     assert window.answers("two") == "length"
     window.process.kill()
     assert left(list(two.values()), GONE_S) == []
+    assert traces(temporary, memory) == []
 
 
-def test_a_killed_server_or_engine_core_leaves_nothing(window):
+def test_a_killed_server_or_engine_core_leaves_nothing(window, temporary):
+    memory = shared(window)
     one, two = window.tree("one"), window.tree("two")
     os.kill(one["server"][0], signal.SIGKILL)
     assert left(list(one.values()), GONE_S) == []
@@ -117,3 +158,4 @@ def test_a_killed_server_or_engine_core_leaves_nothing(window):
     os.kill(two["core"][0], signal.SIGKILL)
     assert left(list(two.values()), GONE_S) == []
     assert window.told.get(timeout=GONE_S)["failed"] == "two"
+    assert traces(temporary, memory) == []
