@@ -117,8 +117,8 @@ class Skeleton:
 
     def embed(self, batches: Iterable[Tensor]) -> list[Tensor]:
         """int64 [batch, length] -> float32 [batch, length, hidden] as it enters the first block, on the CPU."""
-        table, factor = self.weights.read(self.embedding), self._entry.cpu()
-        rows = [table[batch].to(torch.float32) for batch in batches]
+        factor = self._entry.cpu()
+        rows = [self.weights.rows(self.embedding, batch) for batch in batches]
         return rows if bool((factor == 1).all()) else [row * factor for row in rows]
 
     def last(self) -> tuple[nn.Module, Tensor]:

@@ -1,31 +1,41 @@
 """The tensors of a safetensors folder, read one at a time."""
 
 import json
+import os
 from collections.abc import Iterator
+from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from workbench.catalog import headers
 from workbench.errors import WorkbenchError
 
-OPEN = 3  # shards at a time: what is mapped counts as the process's memory
+DTYPES = {
+    "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,
+    "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2, "I64": torch.int64, "I32": torch.int32,
+    "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool,
+}  # fmt: skip
 
 
 class Weights:
-    """Every tensor of a model folder by name; nothing is read before it is asked for."""
+    """Every tensor of a model folder by name; nothing is read before it is asked for.
+
+    Files are read, not mapped: what is mapped counts as the process's memory until the file is closed.
+    """
 
     def __init__(self, folder: Path):
         self.folder = folder
         self._shard_of: dict[str, str] = {}
-        self._open: dict[str, safe_open] = {}
+        self._headers: dict[str, dict[str, headers.Tensor]] = {}
         index = folder / "model.safetensors.index.json"
         if index.is_file():
             self._shard_of = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
         else:
             for shard in sorted(folder.glob("*.safetensors")):
-                self._shard_of |= dict.fromkeys(self._file(shard.name).keys(), shard.name)
+                self._shard_of |= dict.fromkeys(self._header(shard.name), shard.name)
         if not self._shard_of:
             raise WorkbenchError(
                 "No safetensors file was found in {folder}.",
@@ -41,30 +51,66 @@ class Weights:
 
     def read(self, name: str) -> Tensor:
         """The tensor in its stored dtype, on the CPU."""
-        if name not in self._shard_of:
-            raise WorkbenchError(
-                "The tensor {name} is not in {folder}.", "The model is incomplete: fetch it again.",
-                name=name, folder=str(self.folder),
-            )  # fmt: skip
-        return self._file(self._shard_of[name]).get_tensor(name)
+        stored = self._stored(name)
+        tensor = torch.empty(stored.shape, dtype=DTYPES[stored.dtype])
+        left = _bytes(tensor)
+        with self._opened(stored) as file:
+            file.seek(stored.offset)
+            while left and (count := file.readinto(left)):  # one call may bring fewer than asked for
+                left = left[count:]
+        if left:
+            raise self._unreadable(stored.file, name)
+        return tensor
 
     def rows(self, name: str, wanted: Tensor) -> Tensor:
-        """Some rows of a matrix, in float32."""
-        return self.read(name)[wanted].to(torch.float32)
+        """Some rows of a matrix, in float32; no others are read."""
+        stored = self._stored(name)
+        numbers, place = wanted.unique(return_inverse=True)
+        assert numbers[0] >= 0 and numbers[-1] < stored.shape[0], (name, numbers)
+        found = torch.empty(len(numbers), *stored.shape[1:], dtype=DTYPES[stored.dtype])
+        left, width = _bytes(found), stored.bytes // stored.shape[0]
+        with self._opened(stored) as file:
+            for at, number in enumerate(numbers.tolist()):
+                row = left[at * width : (at + 1) * width]
+                if os.preadv(file.fileno(), [row], stored.offset + number * width) != width:
+                    raise self._unreadable(stored.file, name)
+        return found[place].to(torch.float32)
 
     def below(self, prefix: str) -> dict[str, Tensor]:
         """All tensors whose name begins with `prefix`, by the rest of their name."""
         return {name.removeprefix(prefix): self.read(name) for name in self._shard_of if name.startswith(prefix)}
 
-    def _file(self, shard: str) -> safe_open:
-        if shard not in self._open:
-            if len(self._open) >= OPEN:
-                self._open.pop(next(iter(self._open)))
-            try:
-                self._open[shard] = safe_open(str(self.folder / shard), framework="pt")
-            except (OSError, SafetensorError) as error:
-                raise WorkbenchError(
-                    "The file {file} cannot be read: {reason}.", "The model is incomplete: fetch it again.",
-                    file=shard, reason=str(error).rstrip("."),
-                ) from error  # fmt: skip
-        return self._open[shard]
+    def _stored(self, name: str) -> headers.Tensor:
+        stored = self._header(self._shard_of[name]).get(name) if name in self._shard_of else None
+        if stored is None:
+            raise WorkbenchError(
+                "The tensor {name} is not in {folder}.", "The model is incomplete: fetch it again.",
+                name=name, folder=str(self.folder),
+            )  # fmt: skip
+        if stored.dtype not in DTYPES:
+            raise self._unreadable(stored.file, f"{name}: {stored.dtype}")
+        return stored
+
+    @contextmanager
+    def _opened(self, stored: headers.Tensor) -> Iterator[FileIO]:
+        try:
+            with (self.folder / stored.file).open("rb", buffering=0) as file:
+                yield file
+        except OSError as error:
+            raise self._unreadable(stored.file, error.strerror or str(error)) from error
+
+    def _header(self, shard: str) -> dict[str, headers.Tensor]:
+        if shard not in self._headers:
+            self._headers[shard] = {tensor.name: tensor for tensor in headers.read(self.folder / shard)}
+        return self._headers[shard]
+
+    def _unreadable(self, shard: str, reason: str) -> WorkbenchError:
+        return WorkbenchError(
+            "The file {file} cannot be read: {reason}.", "The model is incomplete: fetch it again.",
+            file=shard, reason=reason.rstrip("."),
+        )  # fmt: skip
+
+
+def _bytes(tensor: Tensor) -> memoryview:
+    """Where its values lie, to be written to."""
+    return memoryview(tensor.view(-1).view(torch.uint8).numpy()) if tensor.numel() else memoryview(b"")
