@@ -191,8 +191,7 @@ class ServePage(Page):
             self.command.show_profile(profile, self._facts)
         except WorkbenchError as error:
             self.command.show_error(error)
-        self.profiles.show_profile(profile)
-        self.profiles.setEnabled(not self.engines.is_running(self._side))
+        self.profiles.show_profile(profile, self.engines.is_running(self._side))
 
     # -- inside
 

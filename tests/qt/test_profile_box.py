@@ -88,6 +88,18 @@ async def test_a_profile_is_kept_and_taken_up_again(page, full, until):
     await until(lambda: page.profiles.name == "fast one" and "--max-num-batched-tokens 2048" in page.command.text)
 
 
+async def test_what_runs_can_be_kept_but_not_exchanged(page, full):
+    profiles_kept.keep(Profile(full.model), "other")
+    page.profiles.hide()
+    page.profiles.show()
+    for running in (True, False):
+        page.profiles.show_profile(full, running)
+        page.profiles.fill_menu()
+        usable = {action.text(): action.isEnabled() for action in page.profiles.menu.actions()}
+        assert usable["Save as…"]
+        assert page.profiles.choice.isEnabled() == usable["Take a vLLM command…"] == (not running)
+
+
 async def test_removing_asks_first(page, full, until, qtbot):
     profiles_kept.keep(full, "old")
     page.open(inspect(full.model))

@@ -32,6 +32,7 @@ class ProfileBox(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self._shown: Profile | None = None
+        self._running = False
         self._facts: EngineFacts | None = None
         self.choice = QComboBox()
         language.bind(self.choice.setAccessibleName, "Profile")
@@ -66,10 +67,10 @@ class ProfileBox(QWidget):
         language.changed.connect(self._fill)
         self._fill()
 
-    def show_profile(self, profile: Profile | None) -> None:
-        """What the slot has now: a kept profile where it is one to the letter."""
-        if profile != self._shown:
-            self._shown = profile
+    def show_profile(self, profile: Profile | None, running: bool) -> None:
+        """What the slot has now: a kept profile where it is one to the letter. What runs can be kept, not exchanged."""
+        if (profile, running) != (self._shown, self._running):
+            self._shown, self._running = profile, running
             self._select()
 
     def show_facts(self, facts: EngineFacts) -> None:
@@ -89,7 +90,9 @@ class ProfileBox(QWidget):
         ready = self._shown is not None and self._facts is not None
         self.menu.clear()
         self.menu.addAction(say("Save as…"), self.save_as).setEnabled(self._shown is not None)
-        self.menu.addAction(say("Take a vLLM command…"), self.paste).setEnabled(self._facts is not None)
+        self.menu.addAction(say("Take a vLLM command…"), self.paste).setEnabled(
+            self._facts is not None and not self._running
+        )
         self.menu.addSeparator()
         self.menu.addAction(say("Write a systemd unit…"), lambda: self.choose("systemd")).setEnabled(ready)
         self.menu.addAction(say("Write a compose file…"), lambda: self.choose("compose")).setEnabled(ready)
@@ -156,7 +159,7 @@ class ProfileBox(QWidget):
         found = (index for index in range(1, self.choice.count()) if self.choice.itemData(index) == shown)
         self.choice.setCurrentIndex(next(found, 0))
         self.choice.setItemText(0, say("Not saved") if shown else say("No profile"))
-        self.choice.setEnabled(self.choice.count() > 1)
+        self.choice.setEnabled(self.choice.count() > 1 and not self._running)
 
     def _on_activated(self, index: int) -> None:
         if profile := self.choice.itemData(index):
