@@ -2,6 +2,7 @@
 
 import pytest
 from fake_server import FakeServer, answer
+from priority import percentile
 
 from workbench.chat.asking import ask
 from workbench.chat.conversation import Conversation, Turn
@@ -59,3 +60,9 @@ async def test_only_engines_that_schedule_by_priority_are_sent_one():
         )
     assert one.requests[0]["priority"] == 7
     assert "priority" not in two.requests[0]
+
+
+def test_a_percentile_of_the_bench_was_really_measured():
+    assert percentile([3.0, 1.0, 2.0], 0.5) == 2.0
+    assert percentile([float(n) for n in range(1, 201)], 0.99) == 198.0
+    assert percentile([7.0], 0.99) == percentile([7.0, 1.0], 0.99) == 7.0
