@@ -73,7 +73,7 @@ def test_every_expert_is_packed_and_the_router_is_bit_equal(starved):
     assert experts and not any(name in after for name in experts)
     for name in experts:
         scale = after[f"{name.removesuffix('.weight')}.weight_scale"]
-        assert torch.isfinite(scale).all() and (scale > 0).all()
+        assert torch.isfinite(scale).all() and (scale != 0).all()
         assert f"{name.removesuffix('.weight')}.weight_packed" in after
     routers = [name for name in before if re.search(r"\.gate\.(weight|e_score_correction_bias)$", name)]
     assert routers and all(torch.equal(before[name], after[name]) for name in routers)

@@ -162,7 +162,7 @@ def test_dead_channels_and_zero_rows(tmp_path, family):
         quantized(source, tmp_path / chosen, chosen, threads=1)
         tensors = tensors_of(tmp_path / chosen)
         scales = [tensor for name, tensor in tensors.items() if name.endswith("weight_scale")]
-        assert all(torch.isfinite(scale).all() and (scale > 0).all() for scale in scales)
+        assert all(torch.isfinite(scale).all() and (scale != 0).all() for scale in scales)
         block = Skeleton(tmp_path / chosen, CPU).load(0)
         assert not any(linear.weight[7].any() for linear in block.modules() if isinstance(linear, torch.nn.Linear))
 
