@@ -3,7 +3,7 @@
 from collections import deque
 from dataclasses import dataclass, field
 
-from workbench.engine.metrics import Rates, rates
+from workbench.engine.metrics import Rates, rates, since
 from workbench.events import (
     EngineLog,
     EnginePhase,
@@ -60,7 +60,8 @@ class EngineRun:
     """One engine. `state` is stopped, starting, ready or failed.
 
     `speculates` is None until the engine's figures tell whether it drafts at all. `expected` is what each phase of
-    the start took in earlier ones, in seconds; empty where there were none.
+    the start took in earlier ones, in seconds; empty where there were none. `sample` counts from when the engine was
+    ready: the sample that comes before holds its warm-up.
     """
 
     state: str = "stopped"
@@ -75,6 +76,7 @@ class EngineRun:
     series: Series = field(default_factory=Series)
     acceptance_by_position: tuple[float, ...] = ()
     _counted: EngineSample | None = None
+    _warmup: EngineSample | None = None
 
     def apply(self, event: Event) -> None:
         """Take one event of this engine's start, life or end."""
@@ -88,6 +90,8 @@ class EngineRun:
                 self.phases.append(event)
             case EngineReady():
                 self.state, self.ready = "ready", event
+            case EngineSample() if self.state == "starting":
+                self._warmup = event
             case EngineSample():
                 self._measure(event)
             case Note():
@@ -110,6 +114,11 @@ class EngineRun:
             self.acceptance_by_position = self.rates.acceptance_by_position
         self.series.add(sample, self.rates)
         self.sample = sample
+        if self._warmup:
+            if left := since(self._warmup, sample):
+                self.sample = left
+            else:
+                self._warmup = None
 
 
 @dataclass(slots=True)

@@ -1,5 +1,7 @@
 """Engines and replies as the sum of their events."""
 
+import pytest
+
 from workbench.engine.metrics import Rates
 from workbench.events import (
     EngineLog,
@@ -79,6 +81,32 @@ def test_a_restart_without_a_missed_poll_makes_no_spike():
     run.apply(sample(0.0, 100.0, 10.0, 40.0, 20.0))
     run.apply(sample(1.0, 3.0, 1.0, 4.0, 2.0))
     assert run.rates == Rates()
+
+
+def test_the_warm_up_is_in_no_figure():
+    run = EngineRun()
+    warmup = sample(0.0, 8.0, 2.0, 8.0, 1.0, ttft=(3.5, 1.0), accepted_per_position=(1.0, 0.0), kv_blocks=9)
+    for event in (
+        EnginePhase("warmup", 0.0),
+        warmup,
+        EngineReady("http://127.0.0.1:1", "k", "m", 7, 60.0, 3.6),
+        warmup,
+    ):
+        run.apply(event)
+    assert len(run.series.at_s) == 1 and run.series.ttft_s[0] is None
+    assert (run.sample.generated_tokens, run.sample.drafts, run.sample.accepted_tokens) == (0.0, 0.0, 0.0)
+    assert run.sample.ttft == (0.0, 0.0) and run.sample.accepted_per_position == (0.0, 0.0)
+    assert run.sample.kv_blocks == 9
+    run.apply(sample(1.0, 38.0, 12.0, 48.0, 31.0, ttft=(3.9, 2.0), accepted_per_position=(11.0, 6.0), kv_blocks=9))
+    assert (run.sample.generated_tokens, run.sample.drafts, run.sample.accepted_tokens) == (30.0, 10.0, 30.0)
+    assert run.sample.accepted_per_position == (10.0, 6.0)
+    assert run.series.tokens_per_s[-1] == 30.0 and run.series.ttft_s[-1] == pytest.approx(0.4)
+    run.apply(EngineSample(2.0))
+    assert run.sample == EngineSample(2.0)
+    run.apply(sample(3.0, 3.0, 1.0, 4.0, 2.0))
+    assert run.sample.generated_tokens == 3.0, "a restart: what it counted before is gone"
+    run.apply(sample(4.0, 20.0, 3.0, 12.0, 9.0))
+    assert run.sample.generated_tokens == 20.0
 
 
 def test_lines_are_bounded_and_equally_long():

@@ -15,7 +15,16 @@ from workbench import guard
 from workbench.engine import serve, sockets
 from workbench.engine.profile import Profile, Speculation, shorter
 from workbench.errors import WorkbenchError
-from workbench.events import EngineLog, EnginePhase, EngineReady, EngineStopped, Failed, Note, StartExpected
+from workbench.events import (
+    EngineLog,
+    EnginePhase,
+    EngineReady,
+    EngineSample,
+    EngineStopped,
+    Failed,
+    Note,
+    StartExpected,
+)
 from workbench.settings import Settings
 
 REFUSAL = (
@@ -112,6 +121,7 @@ async def test_ready_comes_with_proof_figures_and_phases(tmp_path, model):
     assert [phase.name for phase in serving.all(EnginePhase)] == ["starting", "weights", "kv", "warmup"]
     assert await serving.stop() < 10
     assert isinstance(serving.events[-1], EngineStopped)
+    assert isinstance(serving.events[serving.events.index(ready) - 1], EngineSample), "what the warm-up counted"
     assert guard.identity(ready.pid) is None
     assert "cpu_worker.py" in serving.log.read_text()
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -144,6 +144,26 @@ def rates(previous: EngineSample, current: EngineSample) -> Rates:
         ttft_s=_over(*parts["ttft"]) if parts["ttft"] else None,
         inter_token_s=_over(*parts["inter_token"]) if parts["inter_token"] else None,
     )
+
+
+def since(start: EngineSample, sample: EngineSample) -> EngineSample | None:
+    """`sample` without what had been counted at `start`; None when a counter fell below that: the engine restarted."""
+    counters = {field: _without(getattr(start, field), getattr(sample, field)) for field in COUNTERS}
+    pairs = {}
+    for field in HISTOGRAMS:
+        before, now = getattr(start, field), getattr(sample, field)
+        pairs[field] = now and tuple(_without(*each) for each in zip(before or (0.0, 0.0), now, strict=True))
+    positions = tuple(map(_without, start.accepted_per_position, sample.accepted_per_position))
+    if len(positions) < len(sample.accepted_per_position):
+        positions = sample.accepted_per_position
+    left = (*counters.values(), *positions, *(value for pair in pairs.values() if pair for value in pair))
+    if any(value is not None and value < 0 for value in left):
+        return None
+    return replace(sample, accepted_per_position=positions, **counters, **pairs)
+
+
+def _without(before: float | None, now: float | None) -> float | None:
+    return None if now is None else now - (before or 0.0)
 
 
 def _gained(before: float | None, now: float | None) -> float | None:

@@ -20,14 +20,19 @@ async def watch(endpoint: Endpoint, on_event: Callable[[Event], None], period_s:
     async with endpoint.open(timeout=max(5.0, period_s)) as http:
         while True:
             began_s = time.monotonic()
-            try:
-                page = await http.get("/metrics")
-                page.raise_for_status()
-                sample = read_engine(page.text, began_s)
-            except (httpx.HTTPError, WorkbenchError):
-                sample = EngineSample(began_s)
-            on_event(sample)
+            on_event(await sampled(http))
             await asyncio.sleep(max(0.0, began_s + period_s - time.monotonic()))
+
+
+async def sampled(http: httpx.AsyncClient) -> EngineSample:
+    """The engine's figures now, without any where it does not answer."""
+    at_s = time.monotonic()
+    try:
+        page = await http.get("/metrics")
+        page.raise_for_status()
+        return read_engine(page.text, at_s)
+    except (httpx.HTTPError, WorkbenchError):
+        return EngineSample(at_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 
 from workbench import guard, process
-from workbench.engine import command, drafts, facts, formats, plugin_words, sockets, start, starts_kept
+from workbench.engine import command, drafts, facts, formats, health, monitor, plugin_words, sockets, start, starts_kept
 from workbench.engine.causes import cause, cause_line
 from workbench.engine.profile import Profile
 from workbench.engine.speculation import NAMES
@@ -23,7 +23,6 @@ from workbench.settings import Settings
 POLL_S = 0.25
 SILENCE_S = 30.0
 STRANGER_S = 5.0
-ALIVE_S = 1.0
 STOPPED_S = 30.0
 WARMUP_LIMIT_S = 120.0
 KEPT_LINES = 2000  # a refusal stands above some hundred lines of tracebacks
@@ -170,10 +169,10 @@ class _Engine:
             while True:
                 await asyncio.sleep(POLL_S)
                 now_s = time.monotonic()
-                if await _answers(client):
+                if await health.answers(client):
                     if await self._is_ours(client):
                         await self._become_ready(client)
-                        return await _death(client)
+                        return await health.death(client)
                     if answered_s is None:
                         answered_s = now_s
                     elif now_s - answered_s > STRANGER_S:
@@ -204,6 +203,7 @@ class _Engine:
         loaded_s = time.monotonic()
         self.on_event(EnginePhase("warmup", loaded_s))
         warmup_s = await self._warm_up(client)
+        self.on_event(await monitor.sampled(client))  # what the warm-up counted is not the user's
         pid = sockets.owner(self.port, self.guard_pid) or next(iter(guard.children(self.guard_pid)), self.guard_pid)
         url = f"http://{command.HOST}:{self.port}"
         self.on_event(EngineReady(url, self.key, self.name, pid, loaded_s - self.started_s, warmup_s))
@@ -224,27 +224,6 @@ class _Engine:
 
     def _authorization(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self.key}"}
-
-
-async def _answers(client: httpx.AsyncClient) -> bool:
-    try:
-        return (await client.get("/health")).status_code == 200
-    except httpx.HTTPError:
-        return False
-
-
-async def _death(client: httpx.AsyncClient) -> None:
-    """Until the server says twice in a row that its engine is dead, or nobody listens: both may linger for long."""
-    seen = 0
-    while seen < 2:
-        await asyncio.sleep(ALIVE_S)
-        try:
-            dead = (await client.get("/health")).status_code == 503
-        except httpx.ConnectError:
-            dead = True
-        except httpx.HTTPError:  # busy
-            dead = False
-        seen = seen + 1 if dead else 0
 
 
 def _attention(line: str) -> Note | None:
