@@ -12,9 +12,9 @@ from workbench.events import EngineSample
 from workbench.words import Sentence
 
 HOPED = 0.8  # share accepted by a draft of the same family that fits well; more is rare
-VERIFYING = (
-    0.02  # of a step, for each drafted token: the least, on a device where the weights' reading is all that counts
-)
+# Of a step, for the verification of what was drafted, however little: the least there is. Measured on an H200, a 7B
+# shape's step in bfloat16 as one CUDA graph: 4.7 % more with 1 further token, 5.5 % with 4, 6.0 % with 8.
+VERIFYING = 0.045
 ENOUGH = 100  # drafts before anything is said
 
 
@@ -32,7 +32,7 @@ def measured(sample: EngineSample | None, cost: float = 0.0) -> float | None:
     if sample is None or not sample.drafts or sample.drafts < ENOUGH or not sample.draft_tokens:
         return None
     yielded = 1 + (sample.accepted_tokens or 0) / sample.drafts
-    return yielded / (1 + sample.draft_tokens / sample.drafts * (cost + VERIFYING))
+    return yielded / (1 + VERIFYING + sample.draft_tokens / sample.drafts * cost)
 
 
 def loss(sample: EngineSample | None, cost: float = 0.0) -> Sentence | None:
@@ -44,7 +44,7 @@ def loss(sample: EngineSample | None, cost: float = 0.0) -> Sentence | None:
     values = {
         "share": figures.percent((sample.accepted_tokens or 0) / sample.draft_tokens, 1),
         "yield": figures.number(1 + (sample.accepted_tokens or 0) / sample.drafts),
-        "cost": figures.number(1 + drafted * (cost + VERIFYING)),
+        "cost": figures.number(1 + VERIFYING + drafted * cost),
     }
     return Sentence(
         "Speculation is not helping: {share} of the drafted tokens are accepted. A step yields {yield} tokens and "
