@@ -1,17 +1,20 @@
 """INT4 experts and multi-head latent attention in vLLM on one NVIDIA GPU, which no CPU can run.
 
-`python tests/bench/families_cuda.py [FOLDER …]`. Small random models of families with experts or MLA are quantized by
-the layered recipe, loaded in vLLM in 16 bit, and each prompt token's log-probability is compared with what our own
-float32 reading of the packed weights gives; the unquantized model beside it says what 16-bit arithmetic alone costs. A
-FOLDER is a finished checkpoint that is loaded and compared as well. Ends with status 1 when a model fails or lies
-further off than that.
+`python tests/bench/families_cuda.py [FOLDER …] [--families mixtral deepseek_v2]`. Small random models of families with
+experts or MLA are quantized by the layered recipe, loaded in vLLM in 16 bit, and each prompt token's log-probability is
+compared with what our own float32 reading of the packed weights gives; the unquantized model beside it says what 16-bit
+arithmetic alone costs. A FOLDER is a finished checkpoint that is loaded and compared as well. Several run side by side,
+each in a process of its own that has `--limit` seconds and says where it stands shortly before they are over. Ends with
+status 1 when a model fails or lies further off than that.
 """
 
+import argparse
 import json
 import os
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 
@@ -35,25 +38,28 @@ MLA = COMMON | {
 }  # fmt: skip
 FAMILIES = {
     "mixtral": COMMON | {"num_local_experts": 8},
-    "qwen2_moe": MOE | {"shared_expert_intermediate_size": 1024},
-    "qwen3_moe": MOE,
-    "glm4_moe": MOE | {"n_routed_experts": 8, "num_key_value_heads": 2, "head_dim": 128},
     "deepseek_v2": MLA | {"topk_method": "greedy", "scoring_func": "softmax"},
+    "qwen3_moe": MOE,
     "deepseek_v3": MLA | {"topk_method": "noaux_tc", "scoring_func": "sigmoid"},
+    "qwen2_moe": MOE | {"shared_expert_intermediate_size": 1024},
+    "glm4_moe": MOE | {"n_routed_experts": 8, "num_key_value_heads": 2, "head_dim": 128},
 }
 TEXT = "The keeper climbed the stairs to light the great lamp; each of the steps creaked under him, and far below the "
 WIDTH = 4.0  # INT4 may lie this many times as far off as 16-bit arithmetic alone
+SIDE_BY_SIDE = 3
 LEAST = 0.02  # nats that are never too far
 CHILD = """
-import json, sys, traceback
+import faulthandler, json, sys, traceback
+folders, prompt, share, limit = json.loads(sys.argv[3])
+faulthandler.dump_traceback_later(limit - 5)
 sys.path.insert(0, sys.argv[1])
 from load_in_vllm import answer
 answers = {}
-for folder in json.loads(sys.argv[3]):
+# A fixed cache: measuring what is free fails where another program gives memory back meanwhile.
+options = {"gpu_memory_utilization": share, "kv_cache_memory_bytes": 1 << 30}
+for folder in folders:
     try:
-        # A fixed cache: measuring what is free fails where another program gives memory back meanwhile.
-        options = {"gpu_memory_utilization": float(sys.argv[5]), "kv_cache_memory_bytes": 1 << 30}
-        answers[folder] = answer(folder, json.loads(sys.argv[4]), "bfloat16", **options)
+        answers[folder] = answer(folder, prompt, "bfloat16", **options)
     except Exception as error:
         traceback.print_exc()
         answers[folder] = {"error": f"{type(error).__name__}: {error}"}
@@ -79,27 +85,25 @@ def expected(folder: Path, prompt: list[int]) -> tuple[list[float], int]:
     return logits[:-1].gather(1, following)[:, 0].tolist(), int(logits[-1].argmax())
 
 
-def loaded(folders: list[Path], prompt: list[int], place: Path) -> dict:
-    """What vLLM answers for each of these, all in one process of its own."""
-    out = place / "answers.json"
-    arguments = [json.dumps([str(folder) for folder in folders]), json.dumps(prompt), os.environ.get("SHARE", "0.2")]
-    with (place / "child.log").open("w+") as log:
+def loaded(folders: list[Path], prompt: list[int], place: Path, share: float, limit: int) -> tuple[dict, str]:
+    """What vLLM answers for each of these, in a process of its own, and its last words where something went wrong."""
+    out, log = (place / f"{folders[0].name}.{kind}" for kind in ("answers", "log"))
+    given = json.dumps([[str(folder) for folder in folders], prompt, share, limit])
+    with log.open("w") as file:
         child = subprocess.Popen(
-            [sys.executable, "-c", CHILD, str(Path(__file__).parents[1] / "engine"), str(out), *arguments],
-            env=os.environ | ENGINE, stdout=log, stderr=log,
+            [sys.executable, "-c", CHILD, str(Path(__file__).parents[1] / "engine"), str(out), given],
+            env=os.environ | ENGINE, stdout=file, stderr=file,
         )  # fmt: skip
         try:
-            status = child.wait(float(os.environ.get("LIMIT_S", "500")))
+            status = child.wait(limit)
         except subprocess.TimeoutExpired:
             child.kill()
             status = child.wait()
-        log.seek(0)
-        said = log.read().splitlines()
     found = json.loads(out.read_text()) if out.is_file() else {}
-    if status or any("error" in answer for answer in found.values()):
-        errors = [line for line in said if "Error" in line or line.startswith(("  File", "    "))]
-        print("\n".join(errors[-60:] or said[-40:]))
-    return {str(folder): {"error": f"status {status}"} for folder in folders} | found
+    wrong = status or any("error" in answer for answer in found.values())
+    said = [line[:200] for line in log.read_text().splitlines() if not line.startswith("INFO")]
+    answers = {str(folder): {"error": f"status {status}"} for folder in folders} | found
+    return answers, "\n".join(said[-50:]) if wrong else ""
 
 
 def distance(answer: dict, right: list[float]) -> float:
@@ -126,19 +130,22 @@ def compared(folders: list[Path], prompt: list[int], answers: dict) -> str:
     return f"{name:12} {verdict}INT4 {apart[0]:.5f} nats {beside} (values spread {spread[0]:.2f}) {kernels}"
 
 
-def main(finished: list[Path]) -> int:
+def main(finished: list[Path], families: list[str], share: float, limit: int) -> int:
     lines, pairs = [], [[folder] for folder in finished]
     prompt = byte_tokenizer()(TEXT)["input_ids"]
     with tempfile.TemporaryDirectory(dir=os.environ.get("LATHE_BENCH")) as place:
-        for family, settings in FAMILIES.items():
+        for family in families:
             plain, packed = Path(place) / f"{family}-plain", Path(place) / family
             try:
-                quantized(write_family(plain, family, **settings), packed, "layered", device="cuda")
+                quantized(write_family(plain, family, **FAMILIES[family]), packed, "layered", device="cuda")
                 pairs.append([packed, plain])
             except Exception as error:  # the others are still worth a look
                 lines.append(f"{family:12} FAILED {type(error).__name__}: {error}")
-        answers = loaded([folder for pair in pairs for folder in pair], prompt, Path(place))
-        lines += [compared(pair, prompt, answers) for pair in pairs]
+        with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+            answers = list(pool.map(lambda pair: loaded(pair, prompt, Path(place), share, limit), pairs))
+        for pair, (found, said) in zip(pairs, answers, strict=True):
+            print(said)
+            lines.append(compared(pair, prompt, found))
     print("\nhow far vLLM lies from our float32 reading of the same weights, mean over the prompt's tokens")
     print("\n".join(lines))
     print(torch.cuda.get_device_name(), *(f"{name} {version(name)}" for name in ("vllm", "torch", "transformers")))
@@ -146,4 +153,10 @@ def main(finished: list[Path]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main([Path(folder) for folder in sys.argv[1:]]))
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("folders", nargs="*", type=Path)
+    options.add_argument("--families", nargs="*", default=list(FAMILIES), choices=FAMILIES)
+    options.add_argument("--share", type=float, default=0.15, help="of the GPU's memory that each engine may take")
+    options.add_argument("--limit", type=int, default=240, help="seconds for each")
+    given = options.parse_args()
+    sys.exit(main(given.folders, given.families, given.share, given.limit))
