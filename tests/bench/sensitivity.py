@@ -40,7 +40,15 @@ OUTER = (4.55, 5.0, 5.5, 6.0)  # bits up to which outer blocks get 8, from both 
 
 
 @dataclass(frozen=True)
-class Alone(quality.Plain):
+class Rounded(quality.Plain):
+    """Plain rounding, with what goes through the model kept on the device: moving it takes longer than computing."""
+
+    def embed(self, batches: Iterable[Tensor]) -> list[Tensor]:
+        return [states.to(self.original.device) for states in self.original.embed(batches)]
+
+
+@dataclass(frozen=True)
+class Alone(Rounded):
     """Plain rounding in one block; the blocks that stay whole are shared with the other candidates."""
 
     whole: dict[int, nn.Module]
@@ -52,9 +60,6 @@ class Alone(quality.Plain):
             self.whole.clear()
             self.whole[index] = self.original.load(index)
         return self.whole[index]
-
-    def embed(self, batches: Iterable[Tensor]) -> list[Tensor]:
-        return [states.to(self.original.device) for states in self.original.embed(batches)]
 
 
 def main(options: argparse.Namespace) -> int:
@@ -75,7 +80,7 @@ def main(options: argparse.Namespace) -> int:
             for name, made in plans.items():
                 if time.monotonic() - began < options.until:
                     plain = rounding == "rtn"
-                    candidates[name] = quality.Plain(original, by_block(made)) if plain else quantized(original, made)
+                    candidates[name] = Rounded(original, by_block(made)) if plain else quantized(original, made)
             print(f"seed {seed}: {len(candidates)} of {len(plans)} made, {time.monotonic() - began:.0f} s", flush=True)
             kl = {name: event.kl for name, event in _compare(original, candidates, held).items()}
             for name in kl:
@@ -186,7 +191,7 @@ class Made:
         return block
 
     def embed(self, batches: Iterable[Tensor]) -> list[Tensor]:
-        return self.original.embed(batches)
+        return [states.to(self.original.device) for states in self.original.embed(batches)]
 
     def last(self) -> tuple[nn.Module, Tensor]:
         return self.original.last()
