@@ -267,6 +267,7 @@ class ChatPage(Page):
     def redraw(self) -> None:
         ready = self.sides.ready
         self.sampling.show_speculation(self.sides.speculates(ready))
+        self.sampling.show_own(self.sides.own_values(ready))
         seen = [side for side in SIDES if self.sides.has_column(side, self.conversation)]
         self.stack.setCurrentIndex(1 if seen else 0)
         for side, column in self.columns.items():

@@ -1,10 +1,12 @@
 """What the next answer is asked with."""
 
-from PySide6.QtWidgets import QComboBox, QDoubleSpinBox, QHBoxLayout, QSpinBox, QWidget
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QCheckBox, QComboBox, QDoubleSpinBox, QHBoxLayout, QSpinBox, QVBoxLayout, QWidget
 
 from ui import language
 from ui.widgets.label import label
 from ui.widgets.optional_number import MARGINS
+from workbench.chat import defaults
 from workbench.engine.client import Sampling
 from workbench.words import Sentence, say
 
@@ -12,7 +14,7 @@ ORDERS = ("One after the other", "Both at once")
 
 
 class ChatSettings(QWidget):
-    """Temperature, least probability, longest answer, and in which order two engines are asked.
+    """Temperature, least probability, longest answer, the model's own values, and the order of two engines.
 
     One after the other by default, so that their times are true.
     """
@@ -34,9 +36,16 @@ class ChatSettings(QWidget):
         ):
             language.bind(box.setAccessibleName, name)
         self._order_name = label("Ask both", "caption")
-        line = QHBoxLayout(self)
-        line.setContentsMargins(0, 0, 0, 0)
+        self.own = QCheckBox(checked=True)
+        self._own: defaults.Values = {}
+        self.own.hide()
+        whole = QVBoxLayout(self)
+        whole.setContentsMargins(0, 0, 0, 0)
+        whole.setSpacing(4)
+        line = QHBoxLayout()
         line.setSpacing(8)
+        whole.addLayout(line)
+        whole.addWidget(self.own, 0, Qt.AlignmentFlag.AlignLeft)
         line.addWidget(label("Temperature", "caption"))
         line.addWidget(self.temperature)
         line.addSpacing(8)
@@ -60,9 +69,21 @@ class ChatSettings(QWidget):
 
     def chosen(self) -> Sampling:
         least = round(self.least.value(), 2) if self.least.isEnabled() else 0.0
-        return Sampling(
+        chosen = Sampling(
             max_tokens=self.longest.value(), temperature=round(self.temperature.value(), 2), min_p=least or None
         )
+        return defaults.in_force(chosen, self._own, self.own.isChecked())
+
+    def show_own(self, own: defaults.Values) -> None:
+        """The values that the model brings along."""
+        self._own = own
+        values = defaults.open_values(own)
+        self.own.setVisible(bool(values))
+        for setter in (self.own.setText, self.own.setAccessibleName):
+            language.bind(setter, "{values} (model)", values=values)
+        why = Sentence("The model's own values, for all that is not chosen here; unchecked they are left out.")
+        for setter in (self.own.setToolTip, self.own.setAccessibleDescription):
+            language.show(setter, why)
 
     def show_speculation(self, speculates: bool) -> None:
         """An engine that drafts refuses requests with min_p; the number stays for when none drafts."""

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from workbench import figures, settings, terminal
+from workbench.chat.defaults import NEUTRAL, in_force, of_model
 from workbench.chat.remaining import expected_tokens
 from workbench.compare import SIDES, ask, compare, describe
 from workbench.engine.client import Endpoint, Sampling, models
@@ -47,6 +48,9 @@ def chat(
     context: Context = None,
     key: Key = "",
     model: Annotated[str, typer.Option(help="Of a running server's models, an adapter too; else its first.")] = "",
+    own_values: Annotated[
+        bool, typer.Option("--model-values/--no-model-values", help="The model's own top_k, top_p and the like.")
+    ] = True,
     by_length: Annotated[
         bool,
         typer.Option(
@@ -60,6 +64,8 @@ def chat(
     if min_p and speculate != "off":
         raise WorkbenchError("vLLM refuses min_p while it speculates.", "Leave out --min-p or --speculate.")
     sampling = Sampling(max_tokens=max_tokens, temperature=temperature, min_p=min_p)
+    own = of_model(Path(target)) if own_values else NEUTRAL
+    sampling = in_force(sampling, own, own_values).allowed(speculate != "off")
     replies: list[tuple[str, Reply]] = []
 
     async def talk(endpoint: Endpoint) -> None:

@@ -1,12 +1,13 @@
 """The chat page against scripted servers: asking one or two engines, stopping, failing, coming back (H35-H37, H43)."""
 
 import asyncio
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from fake_server import DROP, FakeServer, answer, delta, usage
-from PySide6.QtCore import QObject, Qt, Signal
+from PySide6.QtCore import QObject, QPoint, Qt, Signal
 from PySide6.QtGui import QInputMethodEvent
 from PySide6.QtTest import QTest
 
@@ -42,6 +43,7 @@ class FakeEngines(QObject):
         self.speculation = None
         self.adapters = ()
         self.scheduling = {}
+        self.model = Path("/no/such/model")
 
     def run(self, side):
         return self.runs[side]
@@ -56,7 +58,7 @@ class FakeEngines(QObject):
     def profile(self, side):
         ready = self.runs[side].ready
         scheduling = self.scheduling.get(side, "fcfs")
-        return FakeProfile(Path("/no/such/model"), self.speculation, self.adapters, scheduling) if ready else None
+        return FakeProfile(self.model, self.speculation, self.adapters, scheduling) if ready else None
 
     def can_switch(self, side):
         return self.alternating and self.state(side) == "stopped"
@@ -423,3 +425,24 @@ async def test_an_engine_that_dies_says_why_starts_again_in_one_click_and_loses_
     assert not page.send_button.isEnabled()
     ask(page, "half a thought")
     assert page.composer.text == "half a thought", "nobody is there to ask"
+
+
+async def test_h28_the_models_own_values_are_shown_and_can_be_left_out(page, engines, servers, until, tmp_path, qtbot):
+    own = {"temperature": 0.2, "top_k": 1, "top_p": 0.01, "repetition_penalty": 1.1, "eos_token_id": 2}
+    (tmp_path / "generation_config.json").write_text(json.dumps(own))
+    engines.model = tmp_path
+    engines.serve("original", servers["original"], "smol")
+    box = page.sampling.own
+    await until(box.isVisible)
+    assert "top_k 1" in box.text() and "(model)" in box.text() and "temperature" not in box.text()
+    page.sampling.temperature.setValue(1.0)
+    ask(page)
+    await done(page, until)
+    qtbot.mouseClick(box, Qt.MouseButton.LeftButton, pos=QPoint(8, box.height() // 2))
+    ask(page)
+    await done(page, until)
+    fields = ("temperature", "top_k", "top_p", "repetition_penalty")
+    sent = [tuple(request[name] for name in fields) for request in servers["original"].requests]
+    assert sent == [(1.0, 1, 0.01, 1.1), (1.0, 0, 1.0, 1.0)]
+    kept = page.store.load(page.conversation.id).turns
+    assert [tuple(turn.sampling[name] for name in fields) for turn in kept] == sent, "stored with each answer"

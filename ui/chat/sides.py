@@ -12,7 +12,7 @@ from ui.engines import Engines
 from ui.tasks import Tasks
 from workbench.catalog.folder import inspect
 from workbench.catalog.model import Model
-from workbench.chat import remaining
+from workbench.chat import defaults, remaining
 from workbench.chat.conversation import SIDES, Conversation
 from workbench.engine.client import Endpoint
 from workbench.errors import WorkbenchError
@@ -36,6 +36,7 @@ class Sides(QObject):
         super().__init__()
         self._engines, self._tasks = engines, tasks
         self._models: dict[Path, Model | None] = {}
+        self._own: dict[Path, defaults.Values] = {}
         self._answering: dict[str, str] = {}  # by side, the model chosen of those that its engine has
         engines.changed.connect(self._on_engine)
 
@@ -62,6 +63,11 @@ class Sides(QObject):
         """What the side's model is; None where that is not known."""
         profile = self._engines.profile(side)
         return self._models.get(Path(profile.model)) if profile else None
+
+    def own_values(self, sides: Iterable[str]) -> defaults.Values:
+        """The sampling values that the first of these sides' models brings along: all are asked alike."""
+        profiles = (self._engines.profile(side) for side in sides)
+        return next((self._own.get(Path(profile.model), {}) for profile in profiles if profile), {})
 
     def state(self, side: str) -> Sentence | None:
         """Why the side does not answer; None when it does."""
@@ -115,6 +121,8 @@ class Sides(QObject):
 
     async def _read(self, folder: Path) -> None:
         """Read what the column's head says of a model, off the window's thread."""
+        self._own[folder] = await asyncio.to_thread(defaults.of_model, folder)
+        self.changed.emit()
         with suppress(WorkbenchError):  # it serves; only its precision and size stay unsaid
             self._models[folder] = await asyncio.to_thread(inspect, folder)
             self.changed.emit()
