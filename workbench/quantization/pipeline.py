@@ -109,8 +109,7 @@ def _scan(skeleton: Skeleton) -> Iterator[Event]:
     weights = skeleton.weights
     names = list(weights)
     yield Stage("Checking the weights", len(names))
-    for done, name in enumerate(names, 1):
-        tensor = weights.read(name)
+    for done, (name, tensor) in enumerate(weights.each(names), 1):
         if tensor.is_floating_point() and not is_finite(tensor):
             raise WorkbenchError(
                 "The tensor {name} holds {count} {count:value that is|values that are} not finite.",

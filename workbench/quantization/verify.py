@@ -30,8 +30,7 @@ def _problems(weights: Weights, plan: Plan, expected: set[str]) -> Iterator[Sent
         yield Sentence("The written model is wrong: {name} is missing or not planned.", {"name": name})
     for planned in plan.quantized:
         yield from _packed(weights, planned)
-    for name in weights:
-        tensor = weights.read(name)
+    for name, tensor in weights.each(weights):
         if tensor.is_floating_point() and not is_finite(tensor):
             bad = int((~torch.isfinite(tensor)).sum())
             yield Sentence(
