@@ -13,7 +13,8 @@ from workbench.words import Sentence
 PREFIX = re.compile(r"^(?:\([^)]*pid=\d+\) ?)?(?:[A-Z]+ \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]*\] ?)?")
 ERROR = re.compile(r"^\s*(?:[\w.]*(?:Error|Exception|Interrupt|Refused)\b.*|Value error, .*|\S+: error: .*)")
 WRAPPERS = re.compile(
-    r"initialization failed|See stack trace|Application startup failed|EngineDeadError|validation error for"
+    r"initialization failed|See stack trace|Application startup failed|EngineDeadError|validation error for|"
+    r"Error in [\w ]+ stream generator"
 )
 KILLED = 137
 DIED = "engine core exited unexpectedly"
