@@ -72,6 +72,11 @@ class JobProgress:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
+    @property
+    def doing(self) -> str:
+        """What stands before the bar."""
+        return self._bar.tasks[0].description
+
     def stop(self) -> None:
         """Leave the terminal to others."""
         self._bar.stop()

@@ -11,6 +11,7 @@ from workbench.engine.profile import Profile
 from workbench.engine.start import Course, Phase, durations, left_s, outlook, phases, readiness
 from workbench.events import EnginePhase, EngineReady, Failed, StartExpected
 from workbench.runs import EngineRun
+from workbench.terminal import JobProgress
 
 HEALTHY = Path(__file__).parent / "data" / "healthy_engine.log"
 READY = EngineReady("http://127.0.0.1:1", "k", "m", 7, 30.0, 2.5)
@@ -120,3 +121,16 @@ def test_a_disk_that_takes_nothing_is_no_reason_to_fail(tmp_path):
     (paths.home() / "starts").write_text("in the way")
     starts_kept.remember(Profile(Path("/models/m")), "python", {"kv": 1.0})
     assert starts_kept.expected(Profile(Path("/models/m")), "python") == {}
+
+
+def test_the_terminal_says_what_is_usual_and_both_times(capsys):
+    with JobProgress() as progress:
+        progress(StartExpected({"weights": 5.0}))
+        progress(EnginePhase("weights", 1.0))
+        assert "Weights (usually 5.00 s)" in progress.doing
+        progress(EnginePhase("kv", 6.0))
+        assert "KV cache (usually – s)" in progress.doing
+        progress(READY)
+    told = capsys.readouterr().err
+    assert "m answers at http://127.0.0.1:1/v1." in told
+    assert "Ready after 30.0 s, warmed up after 32.5 s." in told
