@@ -57,12 +57,12 @@ class Children:
         with ThreadPoolExecutor(self.jobs) as pool:
             return [done for done in pool.map(self._quantize, runs) if done]
 
-    def measure(self, done: list[Done], held: dict[str, list[str]]) -> list[Done]:
-        """Those that are measured on every kind of text: `held` has the files of each."""
+    def measure(self, done: list[Done], held: dict[str, list[str]], tokens: int) -> list[Done]:
+        """Those that are measured on every kind of text: `held` has the files of each; `tokens` is the most of each."""
         left = [one for one in done if one.measures.keys() != held.keys()]
         size = max(1, min(8, -(-len(left) // self.jobs)))  # the original is run once for so many
         with ThreadPoolExecutor(self.jobs) as pool:
-            list(pool.map(lambda at: self._measure(left[at : at + size], held), range(0, len(left), size)))
+            list(pool.map(lambda at: self._measure(left[at : at + size], held, tokens), range(0, len(left), size)))
         return [one for one in done if one.measures.keys() == held.keys()]
 
     def _quantize(self, run: Run) -> Done | None:
@@ -89,8 +89,9 @@ class Children:
         done.keep()
         return done
 
-    def _measure(self, some: list[Done], held: dict[str, list[str]]) -> None:
-        spec = {"model": str(self.model), "candidates": [str(one.folder / "model") for one in some], "held": held}
+    def _measure(self, some: list[Done], held: dict[str, list[str]], tokens: int) -> None:
+        folders = [str(one.folder / "model") for one in some]
+        spec = {"model": str(self.model), "candidates": folders, "held": held, "tokens": tokens}
         command = [sys.executable, str(HERE / "measured.py")]
         told = self._told(command, spec, some[0].folder / "measuring", f"measuring {some[0].run.name} and on")
         for one in some:
@@ -122,7 +123,6 @@ class Children:
 
 
 def versions(done: list[Done]) -> Iterator[str]:
-    """Each tool's libraries, once."""
-    for tool in dict.fromkeys(one.run.tool for one in done):
-        found = next(one.told["versions"] for one in done if one.run.tool == tool)
-        yield f"{tool}: " + ", ".join(f"{name} {number}" for name, number in found.items())
+    """Each tool's libraries; runs that were kept may be of another machine."""
+    for one in done:
+        yield f"{one.run.tool}: " + ", ".join(f"{name} {number}" for name, number in one.told["versions"].items())

@@ -13,7 +13,8 @@ from workbench.quantization.blocks import Skeleton, device_of
 
 
 def main(spec: dict) -> None:
-    """spec: `model`, `candidates` (folders) and `held`, the files of each kind of text, which are read whole."""
+    """spec: `model`, `candidates` (folders) and `held`, the files of each kind of text, of which `tokens`
+    are taken at most."""
     folder, device = Path(spec["model"]), device_of(spec)
     original = Skeleton(folder, device)
     candidates = {name: Skeleton(Path(name), device) for name in spec["candidates"]}
@@ -22,7 +23,7 @@ def main(spec: dict) -> None:
     with footprint.measured() as told:
         for kind, files in spec["held"].items():
             texts = [text for file in files for text in calibration.documents(Path(file))]
-            sequences = calibration.sequences(texts, tokenizer, quality.LENGTH, budget=1 << 30)
+            sequences = calibration.sequences(texts, tokenizer, quality.LENGTH, spec["tokens"])
             for event in quality.compare(original, candidates, sequences):
                 if isinstance(event, QualityMeasured):
                     measures[event.name][kind] = event.tokens, event.kl, event.perplexity

@@ -21,8 +21,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 import tables
-from children import Children
-from rivals import GRIDS, RANGE_SEARCH, Run, cost_runs, quality_runs
+from children import Children, Done
+from rivals import GRIDS, Run, cost_runs, quality_runs
 
 from workbench import paths
 from workbench.catalog import starter
@@ -51,20 +51,23 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _quality(options: argparse.Namespace, children: Children) -> bool:
-    calibrations = {seed: _calibration(options.model, SAMPLES, LENGTH, seed) for seed in range(options.seeds)}
-    for seed, (_, sequences) in calibrations.items():
-        print(f"seed {seed}: {len(sequences.pieces)} calibration samples, {sequences.tokens} tokens")
-    rivals = {"steps": 20, "dtype": options.dtype} if options.theirs else None
+    rivals = {"steps": options.steps, "dtype": options.dtype} if options.theirs else None
     held = {kind: [str(paths.RESOURCES / "held" / f"{name}.txt") for name in names] for kind, names in KINDS.items()}
     failed = False
     for grid in (GRIDS[number] for number in options.grids):
-        runs = list(quality_runs(grid, calibrations, rivals, options.threads))
-        runs = [
-            run for run in runs if _wanted(run, options) and (options.range_search or RANGE_SEARCH not in run.method)
-        ]
-        done = children.measure(children.quantize(runs), held)
-        print(f"\n### {options.model.name}, {grid.name}: {len(done)} of {len(runs)} runs, theirs in {options.dtype}\n")
-        failed |= len(done) < len(runs) or tables.quality(grid, done, HELD_AT_LEAST)
+        done: dict[str, Done] = {}
+        missing, missed = False, False
+        for seed in range(options.seeds):
+            calibrated, sequences = _calibration(options.model, options.samples, options.length, seed)
+            runs = quality_runs(grid, calibrated, sequences, rivals, options.threads)
+            runs = [run for run in runs if _wanted(run, options) and (options.range_search or not run.searches_ranges)]
+            now = children.measure(children.quantize(runs), held, options.held_tokens)
+            done |= {one.run.name: one for one in now}
+            missing |= len(now) < len(runs)
+            # A long bench that is stopped shall have told what it knows.
+            print(f"\n### {options.model.name}, {grid.name}, after seed {seed}: {len(now)} of {len(runs)} runs\n")
+            missed = tables.quality(grid, list(done.values()), HELD_AT_LEAST)
+        failed |= missing or missed
     return failed
 
 
@@ -92,7 +95,11 @@ if __name__ == "__main__":
     options.add_argument("--theirs", help="the interpreter that has the tools to compare with")
     options.add_argument("--seeds", type=int, default=3, help="calibration seeds")
     options.add_argument("--grids", type=int, nargs="*", default=[0, 1, 2], help="which of the grids")
-    options.add_argument("--jobs", type=int, default=1, help="children at the same time")
+    options.add_argument("--samples", type=int, default=SAMPLES, help="calibration samples")
+    options.add_argument("--length", type=int, default=LENGTH, help="tokens in a sample")
+    options.add_argument("--steps", type=int, default=20, help="theirs: AWQ's grid points (ours has 20)")
+    options.add_argument("--held-tokens", type=int, default=1 << 30, help="of each kind of text; all by default")
+    options.add_argument("--jobs", type=int, default=1, help="children at the same time; six fill a GPU")
     options.add_argument("--threads", type=int, default=os.cpu_count(), help="threads of a child")
     options.add_argument("--dtype", default="bfloat16", help="what theirs computes in")
     options.add_argument("--place", type=Path, help="folder that keeps the runs")

@@ -63,6 +63,10 @@ class Run:
         return f"{self.tool} {self.method}"
 
     @property
+    def searches_ranges(self) -> bool:
+        return RANGE_SEARCH in self.method
+
+    @property
     def name(self) -> str:
         return f"{self.who}, {self.grid}, seed {self.seed}"
 
@@ -117,27 +121,25 @@ def theirs(
 
 
 def quality_runs(
-    grid: Grid, calibrations: dict[int, tuple[Recipe, "Sequences"]], rivals: dict[str, Any] | None, threads: int
+    grid: Grid, calibrated: Recipe, sequences: "Sequences", rivals: dict[str, Any] | None, threads: int
 ) -> Iterator[Run]:
-    """Everything for a table of quality. `calibrations` holds by seed a recipe that names the calibration, and the
-    sequences that it stands for; plain rounding has none and runs once. `rivals` is what theirs are given; without it
-    there are none."""
+    """What a table of quality compares, with one calibration: a recipe that names it, and the sequences that it
+    stands for. Plain rounding has none, so that its run is the same for all. `rivals` is what theirs are given; without
+    it there are none."""
+    seed = calibrated.seed
     if rivals and grid.uniform and not grid.attention[1]:  # AutoAWQ knows one asymmetric grid for all
-        for seed, (_, sequences) in calibrations.items():
-            yield theirs("awq", grid, seed, sequences, tool=AUTOAWQ, threads=threads, **rivals)
+        yield theirs("awq", grid, seed, sequences, tool=AUTOAWQ, threads=threads, **rivals)
     for method in METHODS:
-        for seed, (calibrated, sequences) in calibrations.items():
-            chosen = calibrated_as(calibrated, PRESETS[method])
-            yield ours(method, grid, on_grid(chosen, grid), threads=threads)
-            if method == "best" and not grid.uniform:
-                swapped = ours(method, grid, on_grid(chosen, grid.swapped), threads=threads)
-                yield replace(swapped, method=f"{method}{SWAPPED}")
-            if rivals:
-                yield theirs(method, grid, seed, sequences, threads=threads, **rivals)
+        chosen = calibrated_as(calibrated, PRESETS[method])
+        yield ours(method, grid, on_grid(chosen, grid), threads=threads)
+        if method == "best" and not grid.uniform:
+            swapped = ours(method, grid, on_grid(chosen, grid.swapped), threads=threads)
+            yield replace(swapped, method=f"{method}{SWAPPED}")
+        if rivals:
+            yield theirs(method, grid, seed, sequences, threads=threads, **rivals)
     yield ours("rtn", grid, on_grid(PRESETS["rtn"], grid), threads=threads)
     if rivals:
-        for seed, (_, sequences) in calibrations.items():
-            yield theirs("best", grid, seed, sequences, observer=RANGE_SEARCH, threads=threads, **rivals)
+        yield theirs("best", grid, seed, sequences, observer=RANGE_SEARCH, threads=threads, **rivals)
 
 
 def calibrated_as(other: Recipe, chosen: Recipe) -> Recipe:

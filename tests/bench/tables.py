@@ -16,7 +16,7 @@ def quality(grid: Grid, done: list[Done], held_tokens: int) -> bool:
     """Print the table of a grid; whether a bar or a goal was missed, or what is printed is no fair comparison."""
     if not done:
         return True
-    print(*children.versions(done), sep="\n")
+    print(*dict.fromkeys(children.versions(done)), sep="\n")
     kinds = list(done[0].measures)
     held = ", ".join(f"{measure.tokens} of {kind}" for kind, measure in done[0].measures.items())
     print(f"held tokens: {held}; calibration tokens: {max(one.told.get('tokens', 0) for one in done)}")
@@ -68,7 +68,7 @@ def _goals(grid: Grid, kl: Mapping[str, Spread]) -> Iterator[tuple[str, Goal]]:
 def cost(done: list[Done]) -> bool:
     """Print time and memory; whether a goal was missed. Row by row, one run each."""
     print("\n### Time and memory on the CPU\n")
-    print(*children.versions(done), sep="\n")
+    print(*dict.fromkeys(children.versions(done)), sep="\n")
     print("\n| | CPU-s | wall s | MB above the bare import | MB of that import | calibration tokens |")
     print("|---|---|---|---|---|---|")
     for one in done:
