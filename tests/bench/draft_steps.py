@@ -7,6 +7,7 @@ import argparse
 import gc
 import json
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -51,17 +52,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", type=Path)
     parser.add_argument("--tokens", type=int, default=48)
+    parser.add_argument("--way", choices=WAYS, help="measure this one alone, in this process")
     given = parser.parse_args()
-    if "LD_PRELOAD" not in os.environ:
-        preloaded = {"LD_PRELOAD": str(OPENMP)} if OPENMP.exists() else {"LD_PRELOAD": ""}
-        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | ENV | preloaded)
+    if given.way:
+        found = measure(given.model, WAYS[given.way], given.tokens)
+        print("found", json.dumps(list(found.values())), flush=True)
+        return
+    preloaded = {"LD_PRELOAD": str(OPENMP)} if OPENMP.exists() else {}
     plain = None
-    for name, way in WAYS.items():
-        found = measure(given.model, way, given.tokens)
+    for way in WAYS:  # each in a process of its own: vLLM leaves traces behind
+        command = [sys.executable, *sys.argv, "--way", way]
+        told = subprocess.run(command, env=os.environ | ENV | preloaded, capture_output=True, text=True, check=True)
+        line = next(line for line in told.stdout.splitlines() if line.startswith("found "))
+        found = json.loads(line.removeprefix("found "))
         plain = plain or found
-        rates = {f"{batch} at once": round(rate, 2) for batch, (rate, _) in found.items()}
-        same = all(found[batch][1] == plain[batch][1] for batch in BATCHES)
-        print(json.dumps({"drafts": name, **rates, "same tokens": same}), flush=True)
+        rates = {f"{batch} at once": round(rate, 2) for batch, (rate, _) in zip(BATCHES, found, strict=True)}
+        same = all(tokens == others for (_, tokens), (_, others) in zip(found, plain, strict=True))
+        print(json.dumps({"drafts": way, **rates, "same tokens": same}), flush=True)
 
 
 if __name__ == "__main__":
