@@ -150,6 +150,9 @@ class WalkedTurn(Turn):
         experts: Experts = self._block.get_submodule(path)
         if not any(name.startswith(f"{path}.") for name in self._planned):
             return
+        if self._originals and "experts" not in self._skeleton.told:
+            self._skeleton.told.add("experts")
+            yield Note("Experts are not fitted to the original: there the router sends them other tokens.")
         rows, sent = self._routed_rows(experts)
         spread = rows[:: -(-len(rows) // SPREAD)]
         few = []
