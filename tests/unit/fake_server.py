@@ -117,7 +117,7 @@ class FakeServer:
             due_s, self.sent_s = time.monotonic(), []
             for delay_s, chunk in list(self.script):
                 due_s += delay_s
-                with suppress(TimeoutError):
+                with suppress(TimeoutError, ConnectionError):  # a client that resets has left as well
                     await asyncio.wait_for(asyncio.shield(gone), max(0.0, due_s - time.monotonic()))
                 if gone.done():
                     self.disconnected_s.append(time.monotonic())
