@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tiny
 
-from workbench.catalog import quantized
+from workbench.catalog import quantized, schemes
 from workbench.catalog.capacity import Device, capacity
 from workbench.catalog.folder import inspect
 from workbench.engine import command, formats
@@ -118,8 +118,8 @@ def told(folder: Path) -> str:
         (
             MIXED,
             "compressed-tensors (pack-quantized), layers differ: "
-            "4-bit integers, group 32, with zero points (re:.*self_attn.*); "
-            "4-bit integers, group 64, symmetric (re:.*mlp.*); "
+            "4-bit integers, group 32, with zero points (*self_attn*); "
+            "4-bit integers, group 64, symmetric (*mlp*); "
             "8-bit integers, one scale for each row, symmetric (model.layers.0.mlp.down_proj).",
         ),
         (NVFP4, "compressed-tensors (nvfp4-pack-quantized): 4-bit floats, group 16."),
@@ -327,3 +327,15 @@ def test_the_command_line_says_what_the_engine_makes_of_it(tmp_path, monkeypatch
     cli_export.print_engine(good)
     cli_export.print_engine(bad)
     assert capsys.readouterr().out.startswith("The installed engine can serve it.\n✕ vLLM 0.32.0 does not load")
+
+
+@pytest.mark.parametrize(
+    ("target", "shown"),
+    [
+        (r"re:.*\.self_attn\.q_proj$", "*.self_attn.q_proj"),
+        (r"re:.*\.(q|k)_proj$", r"re:.*\.(q|k)_proj$"),
+        ("Linear", "Linear"),
+    ],
+)
+def test_patterns_of_layers_are_shown_as_people_write_them(target, shown):
+    assert schemes.Scheme(bits=4, targets=(target,)).layers == shown

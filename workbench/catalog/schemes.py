@@ -5,6 +5,7 @@ quantized activations and floats), AutoAWQ and AutoGPTQ with their descendants, 
 FP8 as DeepSeek and others write it, bitsandbytes, ModelOpt and MXFP4.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -37,7 +38,7 @@ class Scheme:
     @property
     def layers(self) -> str:
         """The names or patterns it holds for, the first few."""
-        return ", ".join(self.targets[:3]) + (", …" if len(self.targets) > 3 else "")
+        return ", ".join(map(_readable, self.targets[:3])) + (", …" if len(self.targets) > 3 else "")
 
     @property
     def sentence(self) -> Sentence:
@@ -187,3 +188,11 @@ def _producer(stored: dict[str, Any]) -> str:
 
 def _and(first: Sentence, second: Sentence) -> Sentence:
     return Sentence("{first}, {second}", {"first": first, "second": second})
+
+
+def _readable(target: str) -> str:
+    """A pattern as people write it, "*.q_proj" for "re:.*\\.q_proj$"; any other regular expression as it is."""
+    if not target.startswith("re:"):
+        return target
+    glob = target[3:].removesuffix("$").replace(".*", "*").replace("\\.", ".")
+    return glob if re.fullmatch(r"[\w.*-]+", glob) else target
