@@ -1,9 +1,8 @@
 """Earlier quantizations, to look at again."""
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QMenu, QToolButton
 
-from ui import icons, language
+from ui.widgets.menu_button import MenuButton
 from workbench import jobs
 from workbench.words import Sentence, say
 
@@ -17,21 +16,13 @@ STATES = {
 MOST = 20
 
 
-class History(QToolButton):
+class History(MenuButton):
     """A menu that is read from the job folders when opened. `picked(folder)` is a job's."""
 
     picked = Signal(object)
 
     def __init__(self):
-        super().__init__()
-        icons.bind(self.setIcon, "history-line")
-        for setter in (self.setToolTip, self.setAccessibleName):
-            language.bind(setter, "Earlier quantizations")
-        self.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
-        self.setStyleSheet("QToolButton::menu-indicator { image: none; }")
-        self.lines = QMenu(self)
-        self.lines.aboutToShow.connect(self.fill)
-        self.setMenu(self.lines)
+        super().__init__(Sentence("Earlier quantizations"), "history-line", self.fill)
 
     def fill(self) -> None:
         """List the newest jobs."""

@@ -3,11 +3,12 @@
 from pathlib import Path
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QComboBox, QFileDialog, QHBoxLayout, QMenu, QMessageBox, QToolButton, QWidget
+from PySide6.QtWidgets import QComboBox, QFileDialog, QHBoxLayout, QMessageBox, QWidget
 
-from ui import icons, language
+from ui import language
 from ui.quantize.recipe_details import RecipeDetails
 from ui.quantize.recipe_name import RecipeName
+from ui.widgets.menu_button import MenuButton
 from workbench import recipe as recipes
 from workbench import recipes_kept
 from workbench.errors import WorkbenchError
@@ -37,15 +38,8 @@ class RecipeBox(QWidget):
         self.choice.setMinimumContentsLength(26)
         self.choice.setMaxVisibleItems(24)
         self.choice.activated.connect(self._on_activated)
-        self.menu = QMenu(self)
-        self.menu.aboutToShow.connect(self.fill_menu)
-        self.more = QToolButton()
-        icons.bind(self.more.setIcon, "more-2-fill")
-        for setter in (self.more.setToolTip, self.more.setAccessibleName):
-            language.bind(setter, "Save, import or export the recipe")
-        self.more.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
-        self.more.setStyleSheet("QToolButton::menu-indicator { image: none; }")
-        self.more.setMenu(self.menu)
+        self.more = MenuButton(Sentence("Save, import or export the recipe"), "more-2-fill", self.fill_menu)
+        self.menu = self.more.lines
         self.naming = RecipeName(self)
         self.naming.kept.connect(self._on_kept)
         self.details = RecipeDetails(self)

@@ -3,12 +3,13 @@
 from pathlib import Path
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QComboBox, QFileDialog, QHBoxLayout, QMenu, QMessageBox, QToolButton, QWidget
+from PySide6.QtWidgets import QComboBox, QFileDialog, QHBoxLayout, QMessageBox, QWidget
 
-from ui import icons, language
+from ui import language
 from ui.serve.paste_dialog import PasteDialog
 from ui.widgets.keep_dialog import KeepDialog
 from ui.widgets.label import label
+from ui.widgets.menu_button import MenuButton
 from workbench import named_files
 from workbench.engine import command, exports, profiles_kept
 from workbench.engine.facts import EngineFacts
@@ -37,15 +38,8 @@ class ProfileBox(QWidget):
         self.choice = QComboBox()
         language.bind(self.choice.setAccessibleName, "Profile")
         self.choice.activated.connect(self._on_activated)
-        self.menu = QMenu(self)
-        self.menu.aboutToShow.connect(self.fill_menu)
-        self.more = QToolButton()
-        icons.bind(self.more.setIcon, "more-2-fill")
-        for setter in (self.more.setToolTip, self.more.setAccessibleName):
-            language.bind(setter, "Save, take or export a profile")
-        self.more.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
-        self.more.setStyleSheet("QToolButton::menu-indicator { image: none; }")
-        self.more.setMenu(self.menu)
+        self.more = MenuButton(Sentence("Save, take or export a profile"), "more-2-fill", self.fill_menu)
+        self.menu = self.more.lines
         self.naming = KeepDialog(
             self,
             Sentence("Save the profile"),
