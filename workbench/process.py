@@ -19,6 +19,7 @@ from workbench.errors import WorkbenchError
 
 LINE_LIMIT = 16 * 2**20  # a longer line is handed over in pieces
 TAIL_LINES = 40
+START_S = 30  # the fork of a busy machine
 DRAIN_S = 1.0
 LONGEST_FOLDER = 40  # bytes
 
@@ -71,15 +72,20 @@ async def run(
         guarded = [python, "-I", "-S", guard.__file__, str(grace_s), str(record), own, *command]
         kept = files.enter_context(log.open("ab", buffering=0)) if log else None
         start = log.stat().st_size if log else 0
-        loop = asyncio.get_running_loop()
-        transport, child = await loop.subprocess_exec(
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        cancellations = task.cancelling()
+        starting = asyncio.ensure_future(loop.subprocess_exec(
             lambda: _Child(loop), *guarded, env=_environment(env, own),
             start_new_session=True,  # so that Ctrl+C reaches only us
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT if merge_stderr else kept or asyncio.subprocess.DEVNULL,
-        )  # fmt: skip
+        ))  # fmt: skip
+        await outlast(starting, START_S)  # a start that is cancelled half-way ends like any other run, below
+        transport, child = await starting
         reading = asyncio.create_task(_read(child.stdout, on_line, tail, kept if merge_stderr else None))
         try:
+            if task.cancelling() > cancellations:
+                raise asyncio.CancelledError
             on_start(transport.get_pid())
             await asyncio.wait([reading, child.exited], return_when=asyncio.FIRST_COMPLETED)
             if reading.done():

@@ -279,7 +279,7 @@ def test_many_experts_are_planned_within_a_second(experts_18k, kind):
     }[kind]
     start = time.process_time()  # other work on the machine does not count
     plan = make(experts_18k, replace(LAYERED, rules=rules))
-    assert time.process_time() - start < 1.5  # 0.3 s where the machine has little else to do
+    assert time.process_time() - start < 1  # 0.3 s where the machine has little else to do
     assert len(plan.linears) == len(names) > 18_000 and plan.blocks == (kind == "rules that differ")
 
 

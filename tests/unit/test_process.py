@@ -6,6 +6,7 @@ import signal
 import sys
 import time
 
+import psutil
 import pytest
 
 from workbench import guard, leftovers, process
@@ -159,3 +160,15 @@ async def test_when_the_guard_is_killed_the_rest_is_ended_from_its_record():
         await asyncio.wait_for(task, 10)
     assert ended.value.code == 137
     assert alive(pids) == []
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2, 3, 5, 10])
+async def test_a_start_that_is_cancelled_half_way_leaves_no_process(turns):
+    code = [sys.executable, "-c", "import time; time.sleep(600)"]
+    task = asyncio.create_task(process.run(code, log=None, on_line=print))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert psutil.Process().children(recursive=True) == []
