@@ -103,8 +103,10 @@ class JobProgress:
             case StartExpected(expected):
                 self._expected = expected
             case EnginePhase(name):
-                usual = say("usually {seconds} s", seconds=figures.seconds(self._expected.get(name)))
-                self._bar.reset(self._task, description=escape(f"{start.NAMES[name]} ({usual})"), total=None, what="")
+                told = str(start.NAMES[name])
+                if name in self._expected:
+                    told += f" ({say('usually {seconds} s', seconds=figures.seconds(self._expected[name]))})"
+                self._bar.reset(self._task, description=escape(told), total=None, what="")
             case EngineReady(url, _, model):
                 self._line("  " + escape(say("{model} answers at {url}/v1.", model=model, url=url)))
                 self._line("  " + escape(str(start.readiness(event))))

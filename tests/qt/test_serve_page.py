@@ -217,6 +217,10 @@ async def test_a_start_shows_what_earlier_ones_make_one_expect(page, engines, or
     assert weights.running and 2 <= weights.seconds < 3 and weights.length == 8.0
     assert warmup.seconds is None and warmup.length == 3.0
     assert "Warm-up: – s, usually 3.00 s" in timeline.accessibleDescription()
+    tall = timeline.sizeHint().height()
+    timeline.show_segments([replace(each, expected=None) for each in timeline.segments])
+    assert "usually" not in timeline.accessibleDescription() and timeline.sizeHint().height() < tall
+    timeline.show_segments([starting, weights, warmup])
     assert page.cards["original"].progress.text() == "About 9 s left, by earlier starts."
     timeline.resize(500, timeline.sizeHint().height())
     before = timeline.grab().toImage()

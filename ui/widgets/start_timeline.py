@@ -12,6 +12,7 @@ from workbench import figures
 from workbench.words import Sentence, say
 
 BAR = 8
+LINE = 17
 NARROWEST = 84
 STRENGTHS = (0.38, 0.5, 0.62, 0.75, 0.88, 1.0)
 
@@ -33,12 +34,10 @@ class Segment:
 
     @property
     def sentence(self) -> Sentence:
-        values = {
-            "name": self.name,
-            "seconds": figures.seconds(self.seconds),
-            "usual": figures.seconds(self.expected),
-        }
-        return Sentence("{name}: {seconds} s, usually {usual} s", values)
+        values = {"name": self.name, "seconds": figures.seconds(self.seconds)}
+        if self.expected is None:
+            return Sentence("{name}: {seconds} s", values)
+        return Sentence("{name}: {seconds} s, usually {usual} s", values | {"usual": figures.seconds(self.expected)})
 
 
 class StartTimeline(QWidget):
@@ -55,6 +54,7 @@ class StartTimeline(QWidget):
     def show_segments(self, segments: Sequence[Segment]) -> None:
         if tuple(segments) != self._segments:
             self._segments = tuple(segments)
+            self.updateGeometry()
             self._tell()
 
     @property
@@ -62,7 +62,8 @@ class StartTimeline(QWidget):
         return self._segments
 
     def sizeHint(self) -> QSize:
-        return QSize(420, BAR + 6 + 50)
+        lines = 3 if any(segment.expected is not None for segment in self._segments) else 2
+        return QSize(420, BAR + 5 + lines * LINE)
 
     def minimumSizeHint(self) -> QSize:
         return QSize(256, self.sizeHint().height())
@@ -89,7 +90,9 @@ class StartTimeline(QWidget):
             self._draw_bar(painter, segment, QRectF(x, 0, width - 2, BAR), colour)
             room = QRectF(x, BAR + 4, width - 6, 16)
             spent = say("{seconds} s", seconds=figures.seconds(segment.seconds)) if segment.seconds is not None else ""
-            told = say("usually {seconds} s", seconds=figures.seconds(segment.expected))
+            told = ""
+            if segment.expected is not None:
+                told = say("usually {seconds} s", seconds=figures.seconds(segment.expected))
             muted, text = QColor(worn.muted), QColor(worn.text)
             for words, font, shade in (
                 (str(segment.name), small, muted),
@@ -100,7 +103,7 @@ class StartTimeline(QWidget):
                 painter.setPen(shade)
                 words = QFontMetrics(font).elidedText(words, Qt.TextElideMode.ElideRight, int(room.width()))
                 painter.drawText(room, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, words)
-                room.translate(0, 17)
+                room.translate(0, LINE)
 
     def _draw_bar(self, painter: QPainter, segment: Segment, room: QRectF, colour: QColor) -> None:
         """Filled as far as it is; a running one hatched, so that it reads as unfinished where nothing is expected."""
