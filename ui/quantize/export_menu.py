@@ -4,6 +4,7 @@ from PySide6.QtWidgets import QMenu, QVBoxLayout, QWidget
 
 from ui import language
 from ui.quantize.exports import Exports
+from ui.quantize.worded_bar import stage_words
 from ui.widgets import button
 from ui.widgets.elided import Elided
 from workbench import figures
@@ -45,8 +46,7 @@ class ExportMenu(QWidget):
     def _told(self) -> str:
         exports = self._exports
         if exports.progress:
-            stage = say(exports.progress.stage) if exports.progress.stage else say("Starting the worker")
-            return f"{stage} {figures.percent(exports.progress.share)}"
+            return f"{stage_words(exports.progress.stage)} {figures.percent(exports.progress.share)}"
         if exports.error:
             return f"{exports.error} {exports.error.hint}".strip()
         return say("Written to {folder}", folder=str(exports.output)) if exports.output else ""

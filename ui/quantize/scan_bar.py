@@ -1,12 +1,10 @@
 """Offers the sensitivity scan, and shows how far it is."""
 
-from PySide6.QtWidgets import QHBoxLayout, QProgressBar, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QWidget
 
-from ui import language
 from ui.quantize.scans import Scans
+from ui.quantize.worded_bar import WordedBar, stage_words
 from ui.widgets.button import button
-from ui.widgets.label import label
-from workbench import figures
 from workbench.words import say
 
 
@@ -16,19 +14,14 @@ class ScanBar(QWidget):
     def __init__(self, scans: Scans):
         super().__init__()
         self._scans = scans
-        self.words = label(role="caption", wrap=True)
-        self.bar = QProgressBar(textVisible=False)
-        language.bind(self.bar.setAccessibleName, "Progress")
+        self._shown = WordedBar("caption", wrap=True)
+        self.words, self.bar = self._shown.words, self._shown.bar
         self.scan = button("Scan sensitivity", scans.scan, icon="radar-line")
         self.cancel = button("Cancel", scans.cancel, icon="stop-circle-line")
-        column = QVBoxLayout()
-        column.setSpacing(8)
-        column.addWidget(self.words)
-        column.addWidget(self.bar)
         row = QHBoxLayout(self)
         row.setContentsMargins(0, 4, 0, 0)
         row.setSpacing(12)
-        row.addLayout(column, 1)
+        row.addWidget(self._shown, 1)
         row.addWidget(self.scan)
         row.addWidget(self.cancel)
 
@@ -55,15 +48,8 @@ class ScanBar(QWidget):
 
     def _draw_progress(self) -> None:
         progress = self._scans.progress
-        if self._scans.ending:
-            parts = [say("Ending the worker")]
-        else:
-            parts = [say(progress.stage) if progress.stage else say("Starting the worker")]
-            if progress.total:
-                parts.append(say("{done} of {total}", done=progress.done, total=progress.total))
-            if (left_s := progress.left_s()) is not None:
-                parts.append(say("about {time} left", time=figures.clock(left_s)))
-        self.words.setText(" · ".join(parts))
-        self.bar.setRange(0, 0 if progress.share is None else 1000)
-        self.bar.setValue(round(1000 * (progress.share or 0)))
-        self.bar.setAccessibleDescription(self.words.text())
+        ending = self._scans.ending
+        parts = [stage_words(progress.stage, ending)]
+        if progress.total and not ending:
+            parts.append(say("{done} of {total}", done=progress.done, total=progress.total))
+        self._shown.show_progress(*parts, share=progress.share, left_s=None if ending else progress.left_s())
