@@ -308,6 +308,14 @@ class EngineSample:
     inter_token: tuple[float, float] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class LegEvent:
+    """What one engine of several that serve together reports; `leg` is its name there. Not written to files."""
+
+    leg: str
+    event: "Event"
+
+
 # -- chat ------------------------------------------------------------------------------------------------------
 
 
@@ -380,6 +388,7 @@ Event = (
     | EngineReady
     | EngineStopped
     | EngineSample
+    | LegEvent
     | ReplyStarted
     | ReplyText
     | ReplyDone

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from workbench.engine.metrics import Rates, rates, since
 from workbench.events import (
+    BlockMap,
     EngineLog,
     EnginePhase,
     EngineReady,
@@ -12,13 +13,19 @@ from workbench.events import (
     EngineStopped,
     Event,
     Failed,
+    LegEvent,
     Note,
     ReplyDone,
     ReplyFailed,
     ReplyStarted,
     ReplyText,
+    RequestsDone,
     StartExpected,
+    StepsDone,
+    UsageOnly,
 )
+from workbench.measure.recorded import Blocks, Requests, Steps
+from workbench.words import Sentence
 
 LOG_LINES = 2000
 POINTS = 3600  # an hour at one sample a second; what the live panel can show
@@ -61,7 +68,8 @@ class EngineRun:
 
     `speculates` is None until the engine's figures tell whether it drafts at all. `expected` is what each phase of
     the start took in earlier ones, in seconds; empty where there were none. `sample` counts from when the engine was
-    ready: the sample that comes before holds its warm-up.
+    ready: the sample that comes before holds its warm-up. `legs` are the engines behind a front, by name; empty for an
+    engine of its own.
     """
 
     state: str = "stopped"
@@ -75,6 +83,11 @@ class EngineRun:
     rates: Rates = field(default_factory=Rates)
     series: Series = field(default_factory=Series)
     acceptance_by_position: tuple[float, ...] = ()
+    legs: "dict[str, EngineRun]" = field(default_factory=dict)
+    steps: Steps = field(default_factory=Steps)
+    requests: Requests = field(default_factory=Requests)
+    blocks: Blocks = field(default_factory=Blocks)
+    usage_only: Sentence | None = None
     _counted: EngineSample | None = None
     _warmup: EngineSample | None = None
 
@@ -94,10 +107,21 @@ class EngineRun:
                 self._warmup = event
             case EngineSample():
                 self._measure(event)
+            case StepsDone():
+                self.steps.add(event)
+            case RequestsDone():
+                self.requests.add(event)
+            case BlockMap():
+                self.blocks.add(event)
+                self.usage_only = None
+            case UsageOnly(reason, values):
+                self.usage_only = Sentence(reason, values)
             case Note():
                 self.notes.append(event)
             case Failed():
                 self.state, self.error = "failed", event
+            case LegEvent(leg, own):
+                self.legs.setdefault(leg, EngineRun()).apply(own)
             case EngineStopped():
                 self.state = "failed" if self.error else "stopped"
 

@@ -1,0 +1,212 @@
+"""Prefill and decode apart: what the user chose, and whether these engines can hand work to each other.
+
+Some engines read prompts (the prefill legs) and hand their KV cache to others that write the answers (the decode legs).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any
+from urllib.parse import urlsplit
+
+from workbench import figures
+from workbench.catalog.capacity import Device
+from workbench.catalog.folder import inspect
+from workbench.engine.fit import need
+from workbench.engine.profile import Profile
+from workbench.errors import WorkbenchError
+from workbench.words import Sentence
+
+# What engines must have in common. In the first ones vLLM compares them when the first prompt is handed over, and
+# refuses it; the others would give the answer of another prompt or model.
+COMMON = ("model", "dtype", "kv_dtype", "attention", "speculation", "name", "adapters", "chat_template")
+UNCACHED = ("ngram", "suffix", "medusa")  # these drafts keep nothing in the cache, so that legs may differ in them
+
+
+@dataclass(frozen=True, slots=True)
+class Leg:
+    """One engine: started by us with `profile` on the GPUs `devices`, or running already at `url`.
+
+    Without `devices` it gets GPUs that no other engine takes, as far as there are any (see `placed`).
+    """
+
+    profile: Profile | None = None
+    devices: tuple[int, ...] = ()
+    url: str = ""
+
+    def __post_init__(self) -> None:
+        assert (self.profile is None) == bool(self.url), self
+        if self.url and urlsplit(self.url).scheme not in ("http", "https"):
+            raise WorkbenchError("{url} is no address.", "Write it as http://host:port.", url=self.url)
+        if len(set(self.devices)) < len(self.devices) or any(each < 0 for each in self.devices):
+            raise WorkbenchError(
+                "{devices} are no GPUs.", "Write the number of each once, such as 0,1.",
+                devices=",".join(map(str, self.devices)),
+            )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Separation:
+    """The legs of one model, and the port of the front, 0 for a free one.
+
+    `key` is what running legs ask for; legs that we start then take it too, else one of their own.
+    """
+
+    prefill: tuple[Leg, ...]
+    decode: tuple[Leg, ...]
+    port: int = 0
+    key: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.prefill or not self.decode:
+            raise WorkbenchError("Apart, prefill and decode need an engine each.", "Name at least one of both.")
+        if not 0 <= self.port <= 65535:
+            raise WorkbenchError("{port} is no port.", "Choose 1024 to 65535, or 0 for a free one.", port=self.port)
+
+    def legs(self) -> dict[str, Leg]:
+        """All legs by name, in the order of their start: "prefill" and "decode", numbered where there are several."""
+        named = {}
+        for role in ("prefill", "decode"):
+            legs = getattr(self, role)
+            for number, leg in enumerate(legs, 1):
+                named[role if len(legs) == 1 else f"{role} {number}"] = leg
+        return named
+
+
+def role_of(name: str) -> str:
+    """ "prefill" or "decode", of the leg of this name."""
+    return name.split(" ")[0]
+
+
+def of_profile(profile: Profile, prefill: int = 1, decode: int = 1) -> Separation:
+    """So many engines of one profile; its port becomes the front's."""
+    leg = Leg(replace(profile, port=0))
+    return Separation((leg,) * prefill, (leg,) * decode, profile.port)
+
+
+def of_urls(prefill: tuple[str, ...], decode: tuple[str, ...], key: str = "", port: int = 0) -> Separation:
+    """Engines that run already."""
+    return Separation(tuple(Leg(url=url) for url in prefill), tuple(Leg(url=url) for url in decode), port, key)
+
+
+def problems(separation: Separation, devices: list[Device]) -> list[Sentence]:
+    """What stands against a start on these devices; nothing where it can begin. Reads the models' headers."""
+    legs = _started(separation, devices)
+    found = [*_differences(legs), *_absent(legs, devices)]
+    return found or list(_memory(legs, devices))
+
+
+def remarks(separation: Separation, devices: list[Device]) -> list[Sentence]:
+    """What the user should know before a start."""
+    found = [Sentence("Long prompts then slow the answers of others less. It does not raise the throughput.")]
+    if (engines := len(_started(separation, devices))) > 1:
+        found.append(Sentence("Each of the {engines} engines loads the weights.", {"engines": engines}))
+    if in_turn(separation, devices):
+        found.append(Sentence("The engines share a GPU: each starts when the one before it is ready."))
+    found.append(Sentence("The front asks for no key: every program on this machine can use it."))
+    return found
+
+
+def in_turn(separation: Separation, devices: list[Device]) -> bool:
+    """Whether the engines must load one after the other: vLLM measures the free memory of its GPU while it loads."""
+    taken = [gpu for leg in _started(separation, devices).values() for gpu in leg.devices]
+    return len(taken) > len(set(taken))
+
+
+def placed(separation: Separation, devices: list[Device]) -> Separation:
+    """The same, where each engine that names no GPUs gets those that no other takes, else the first ones."""
+    if devices[0].kind != "gpu":
+        return separation
+    taken = {gpu for leg in separation.legs().values() for gpu in leg.devices}
+
+    def place(leg: Leg) -> Leg:
+        if leg.profile is None or leg.devices:
+            return leg
+        free = [gpu for gpu in range(len(devices)) if gpu not in taken]
+        width = _width(leg.profile)
+        chosen = tuple(free[:width]) if len(free) >= width else tuple(range(width))
+        taken.update(chosen)
+        return replace(leg, devices=chosen)
+
+    return replace(
+        separation, prefill=tuple(map(place, separation.prefill)), decode=tuple(map(place, separation.decode))
+    )
+
+
+def _started(separation: Separation, devices: list[Device]) -> dict[str, Leg]:
+    """The legs that we start, each with its GPUs."""
+    return {name: leg for name, leg in placed(separation, devices).legs().items() if leg.profile}
+
+
+def _width(profile: Profile) -> int:
+    """The GPUs that an engine of this profile needs."""
+    return getattr(profile, "devices", 1)
+
+
+def _differences(legs: dict[str, Leg]) -> Iterator[Sentence]:
+    """Each field in which an engine differs from the first one and must not."""
+    names = list(legs)
+    for name in names[1:]:
+        one, other = legs[names[0]].profile, legs[name].profile
+        for field in COMMON:
+            values = [_compared(profile, field) for profile in (one, other)]
+            if values[0] != values[1]:
+                yield Sentence(
+                    "{label} is not the same for {first} and {second}: one could not use the other's cache.",
+                    {"label": _label(field), "first": names[0], "second": name},
+                )
+
+
+def _compared(profile: Profile, field: str) -> Any:
+    if field == "name":
+        return profile.served_name
+    value = getattr(profile, field)
+    return None if field == "speculation" and value and value.method in UNCACHED else value
+
+
+def _label(field: str) -> Sentence:
+    if field == "model":
+        return Sentence("The model's folder")
+    return Sentence(next(each.metadata["label"] for each in fields(Profile) if each.name == field))
+
+
+def _absent(legs: dict[str, Leg], devices: list[Device]) -> Iterator[Sentence]:
+    """Engines for which there are too few GPUs."""
+    for name, leg in legs.items():
+        if devices[0].kind != "gpu":
+            if leg.devices:
+                yield Sentence("There is no GPU here for {name}.", {"name": name})
+            continue
+        width = _width(leg.profile)
+        if len(leg.devices) < width:
+            told = {"name": name, "width": width, "given": len(leg.devices)}
+            yield Sentence("{name} is split over {width} GPUs and was given {given}.", told)
+        elif missing := [gpu for gpu in leg.devices if gpu >= len(devices)]:
+            told = {"name": name, "gpu": missing[0], "count": len(devices)}
+            yield Sentence("{name} needs GPU {gpu}; there are {count}, counted from 0.", told)
+
+
+def _memory(legs: dict[str, Leg], devices: list[Device]) -> Iterator[Sentence]:
+    """Devices on which what shares them has no room."""
+    sharing: dict[int, list[Leg]] = {}
+    for leg in legs.values():
+        for gpu in leg.devices or (0,):
+            sharing.setdefault(gpu, []).append(leg)
+    for gpu, there in sharing.items():
+        device = devices[gpu]
+        if len(there) < 2:
+            continue
+        needed = sum(
+            need(inspect(leg.profile.model), leg.profile, device).total // _width(leg.profile) for leg in there
+        )
+        if needed > device.free_bytes:
+            told = {
+                "engines": len(there),
+                "need": figures.bytes_of(needed),
+                "free": figures.bytes_of(device.free_bytes),
+            }
+            yield Sentence("{engines} engines need {need} on one device and {free} are free.", told)
+        shares = [leg.profile.memory_share for leg in there]
+        if device.kind == "gpu" and all(shares) and sum(shares) > 1:
+            yield Sentence(
+                "The memory shares of GPU {gpu} add up to {sum}.", {"gpu": gpu, "sum": figures.percent(sum(shares))}
+            )
