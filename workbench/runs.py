@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 from workbench.engine.metrics import Rates, rates, since
 from workbench.events import (
-    BlockMap,
     EngineLog,
     EnginePhase,
     EngineReady,
@@ -19,13 +18,8 @@ from workbench.events import (
     ReplyFailed,
     ReplyStarted,
     ReplyText,
-    RequestsDone,
     StartExpected,
-    StepsDone,
-    UsageOnly,
 )
-from workbench.measure.recorded import Blocks, Requests, Steps
-from workbench.words import Sentence
 
 LOG_LINES = 2000
 POINTS = 3600  # an hour at one sample a second; what the live panel can show
@@ -84,10 +78,6 @@ class EngineRun:
     series: Series = field(default_factory=Series)
     acceptance_by_position: tuple[float, ...] = ()
     legs: "dict[str, EngineRun]" = field(default_factory=dict)
-    steps: Steps = field(default_factory=Steps)
-    requests: Requests = field(default_factory=Requests)
-    blocks: Blocks = field(default_factory=Blocks)
-    usage_only: Sentence | None = None
     _counted: EngineSample | None = None
     _warmup: EngineSample | None = None
 
@@ -107,15 +97,6 @@ class EngineRun:
                 self._warmup = event
             case EngineSample():
                 self._measure(event)
-            case StepsDone():
-                self.steps.add(event)
-            case RequestsDone():
-                self.requests.add(event)
-            case BlockMap():
-                self.blocks.add(event)
-                self.usage_only = None
-            case UsageOnly(reason, values):
-                self.usage_only = Sentence(reason, values)
             case Note():
                 self.notes.append(event)
             case Failed():
