@@ -1,10 +1,11 @@
 """What an engine and a reply are now, as the sum of their events."""
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from workbench.engine.metrics import Rates, rates, since
 from workbench.events import (
+    BlockMap,
     EngineLog,
     EnginePhase,
     EngineReady,
@@ -18,8 +19,13 @@ from workbench.events import (
     ReplyFailed,
     ReplyStarted,
     ReplyText,
+    RequestsDone,
     StartExpected,
+    StepsDone,
+    UsageOnly,
 )
+from workbench.measure.recorded import Blocks, Requests, Steps
+from workbench.words import Sentence
 
 LOG_LINES = 2000
 POINTS = 3600  # an hour at one sample a second; what the live panel can show
@@ -34,7 +40,8 @@ class Series:
     """Points of the live panel, all of the same length; None where there was nothing to measure (a gap).
 
     `at_s` is the clock of the samples; `kv_usage` and `acceptance` are shares; `mean_accepted` tokens per drafting
-    step; `ttft_s` and `inter_token_s` means of the requests that reported in the interval.
+    step; `ttft_s`, `inter_token_s` and `queue_s` means of the requests that reported in the interval, `preempted` and
+    `external_tokens` what was counted in it, `prefix_hits` a share of what was looked up in it.
     """
 
     at_s: deque[float] = field(default_factory=_points)
@@ -46,14 +53,20 @@ class Series:
     ttft_s: deque[float | None] = field(default_factory=_points)
     inter_token_s: deque[float | None] = field(default_factory=_points)
     running: deque[float | None] = field(default_factory=_points)
+    waiting: deque[float | None] = field(default_factory=_points)
+    queue_s: deque[float | None] = field(default_factory=_points)
+    preempted: deque[float | None] = field(default_factory=_points)
+    prefix_hits: deque[float | None] = field(default_factory=_points)
+    external_tokens: deque[float | None] = field(default_factory=_points)
+    steps_per_s: deque[float | None] = field(default_factory=_points)
+    acceptance_by_position: deque[tuple[float, ...]] = field(default_factory=_points)
 
     def add(self, sample: EngineSample, now: Rates) -> None:
         """One more point in every line."""
-        self.at_s.append(sample.at_s)
-        self.kv_usage.append(sample.kv_usage)
-        self.running.append(sample.running)
-        for name in ("acceptance", "mean_accepted", "tokens_per_s", "prompt_per_s", "ttft_s", "inter_token_s"):
-            getattr(self, name).append(getattr(now, name))
+        for name in ("at_s", "kv_usage", "running", "waiting"):
+            getattr(self, name).append(getattr(sample, name))
+        for each in fields(now):
+            getattr(self, each.name).append(getattr(now, each.name))
 
 
 @dataclass(slots=True)
@@ -78,6 +91,10 @@ class EngineRun:
     series: Series = field(default_factory=Series)
     acceptance_by_position: tuple[float, ...] = ()
     legs: "dict[str, EngineRun]" = field(default_factory=dict)
+    steps: Steps = field(default_factory=Steps)
+    requests: Requests = field(default_factory=Requests)
+    blocks: Blocks = field(default_factory=Blocks)
+    usage_only: Sentence | None = None
     _counted: EngineSample | None = None
     _warmup: EngineSample | None = None
 
@@ -97,6 +114,15 @@ class EngineRun:
                 self._warmup = event
             case EngineSample():
                 self._measure(event)
+            case StepsDone() if not self._is_warmup(event):
+                self.steps.add(event)
+            case RequestsDone() if not self._is_warmup(event):
+                self.requests.add(event)
+            case BlockMap():
+                self.blocks.add(event)
+                self.usage_only = None
+            case UsageOnly(reason, values):
+                self.usage_only = Sentence(reason, values)
             case Note():
                 self.notes.append(event)
             case Failed():
@@ -109,6 +135,10 @@ class EngineRun:
     @property
     def speculates(self) -> bool | None:
         return None if self._counted is None else self._counted.drafts is not None
+
+    def _is_warmup(self, done: StepsDone | RequestsDone) -> bool:
+        """Whether it is of the time before the engine was ready: what that counted is not the user's."""
+        return self.state == "starting" or bool(self._warmup and done.at_s and done.at_s[-1] <= self._warmup.at_s)
 
     def _measure(self, sample: EngineSample) -> None:
         # After polls without an answer the counters are compared over the gap: what happened meanwhile is not lost.

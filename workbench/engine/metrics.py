@@ -22,11 +22,19 @@ COUNTERS = {
     "prompt_tokens": ("vllm:prompt_tokens",),
     "generated_tokens": ("vllm:generation_tokens",),
     "preemptions": ("vllm:num_preemptions",),
+    "prefix_queries": ("vllm:prefix_cache_queries", "vllm:gpu_prefix_cache_queries"),
+    "prefix_hits": ("vllm:prefix_cache_hits", "vllm:gpu_prefix_cache_hits"),
+    "external_tokens": ("vllm:external_prefix_cache_hits",),
 }
 HISTOGRAMS = {
     "ttft": ("vllm:time_to_first_token_seconds",),
     "inter_token": ("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds"),
+    "queue": ("vllm:request_queue_time_seconds",),
+    "steps": ("vllm:iteration_tokens_total",),
 }
+IN_BUCKETS = ("ttft", "inter_token", "queue")
+# Prompt tokens by where their cache came from; the newer name for what `external_tokens` counts.
+BY_SOURCE, EXTERNAL = "vllm:prompt_tokens_by_source_total", "external_kv_transfer"
 PER_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
 CACHE_CONFIG = "vllm:cache_config_info"
 CACHE_LABELS = {"kv_blocks": "num_gpu_blocks", "kv_block_size": "block_size", "kv_tokens": "kv_cache_size_tokens"}
@@ -35,7 +43,8 @@ _WANTED = frozenset(
     [name for names in GAUGES.values() for name in names]
     + [name + end for names in COUNTERS.values() for name in names for end in ("", "_total")]
     + [name + end for names in HISTOGRAMS.values() for name in names for end in ("_sum", "_count")]
-    + [PER_POSITION, CACHE_CONFIG]
+    + [name + "_bucket" for field in IN_BUCKETS for name in HISTOGRAMS[field]]
+    + [BY_SOURCE, PER_POSITION, CACHE_CONFIG]
 )
 
 Labelled = list[tuple[dict[str, str], float]]
@@ -55,6 +64,9 @@ def read_engine(text: str, at_s: float) -> EngineSample:
     for field, names in HISTOGRAMS.items():
         total, count = _first(found, names, ("_sum",), sum), _first(found, names, ("_count",), sum)
         values[field] = None if total is None or count is None else (total, count)
+    if known := [value for labels, value in found.get(BY_SOURCE, ()) if labels.get("source") == EXTERNAL]:
+        values["external_tokens"] = sum(known)
+    values["buckets"] = {field: counts for field in IN_BUCKETS if (counts := _buckets(found, HISTOGRAMS[field]))}
     for labels, _ in found.get(CACHE_CONFIG, ()):
         for field, label in CACHE_LABELS.items():
             if labels.get(label, "").isdecimal():
@@ -96,6 +108,15 @@ def _first(
     return None
 
 
+def _buckets(found: dict[str, Labelled], names: tuple[str, ...]) -> tuple[tuple[float, float], ...]:
+    """(upper bound, how many up to it), upwards; the last bound is infinite."""
+    totals: dict[float, float] = {}
+    for labels, value in next((found[name + "_bucket"] for name in names if name + "_bucket" in found), ()):
+        bound = float(labels["le"])
+        totals[bound] = totals.get(bound, 0.0) + value
+    return tuple(sorted(totals.items()))
+
+
 def _per_position(samples: Labelled) -> tuple[float, ...]:
     totals: dict[int, float] = {}
     for labels, value in samples:
@@ -110,7 +131,9 @@ class Rates:
 
     `acceptance` is accepted ÷ drafted tokens, `acceptance_by_position` the share of drafts accepted at each position,
     `mean_accepted` tokens gained per drafting step (1 + accepted ÷ drafts). `ttft_s` and `inter_token_s` are means
-    over what finished in between.
+    over what finished in between, `queue_s` that of the time before the first step. `preempted` counts requests put
+    back, `external_tokens` prompt tokens whose cache came from another engine; `prefix_hits` is the share of looked-up
+    prompt tokens that were cached; `steps_per_s` counts steps with output.
     """
 
     acceptance: float | None = None
@@ -120,6 +143,11 @@ class Rates:
     prompt_per_s: float | None = None
     ttft_s: float | None = None
     inter_token_s: float | None = None
+    queue_s: float | None = None
+    preempted: float | None = None
+    prefix_hits: float | None = None
+    external_tokens: float | None = None
+    steps_per_s: float | None = None
 
 
 def rates(previous: EngineSample, current: EngineSample) -> Rates:
@@ -143,6 +171,11 @@ def rates(previous: EngineSample, current: EngineSample) -> Rates:
         prompt_per_s=_over(gained["prompt_tokens"], seconds),
         ttft_s=_over(*parts["ttft"]) if parts["ttft"] else None,
         inter_token_s=_over(*parts["inter_token"]) if parts["inter_token"] else None,
+        queue_s=_over(*parts["queue"]) if parts["queue"] else None,
+        preempted=gained["preemptions"],
+        prefix_hits=_over(gained["prefix_hits"], gained["prefix_queries"] or 0),
+        external_tokens=gained["external_tokens"],
+        steps_per_s=_over(parts["steps"][1], seconds) if parts["steps"] else None,
     )
 
 
@@ -156,10 +189,14 @@ def since(start: EngineSample, sample: EngineSample) -> EngineSample | None:
     positions = tuple(map(_without, start.accepted_per_position, sample.accepted_per_position))
     if len(positions) < len(sample.accepted_per_position):
         positions = sample.accepted_per_position
+    buckets = {
+        field: tuple((bound, _without(dict(start.buckets.get(field, ())).get(bound), count)) for bound, count in counts)
+        for field, counts in sample.buckets.items()
+    }
     left = (*counters.values(), *positions, *(value for pair in pairs.values() if pair for value in pair))
     if any(value is not None and value < 0 for value in left):
         return None
-    return replace(sample, accepted_per_position=positions, **counters, **pairs)
+    return replace(sample, accepted_per_position=positions, buckets=buckets, **counters, **pairs)
 
 
 def _without(before: float | None, now: float | None) -> float | None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from workbench.events import EngineSample, ReplyDone
+from workbench.events import BlockMap, EngineSample, ReplyDone
 
 LONGEST_GAP_S = 5.0
 """Two neighbours further apart than this are not joined: nobody measured in between."""
@@ -61,6 +61,29 @@ def alone(y: np.ndarray) -> np.ndarray:
     """Which points of a line stand between two gaps: true [n], of no length as a line and yet a measurement."""
     gap = np.isnan(np.concatenate([[math.nan], y, [math.nan]]))
     return ~gap[1:-1] & gap[:-2] & gap[2:]
+
+
+def quantile(buckets: Iterable[tuple[float, float]], share: float) -> float | None:
+    """The value that `share` of a histogram's entries do not exceed, interpolated within its bucket: an estimate.
+
+    `buckets` are (upper bound, how many up to it), upwards. None of nothing, and beyond the last finite bound.
+    """
+    counts = list(buckets)
+    wanted = share * counts[-1][1] if counts else 0.0
+    low, below = 0.0, 0.0
+    for bound, upto in counts if wanted else ():
+        if upto >= wanted:
+            return low + (bound - low) * (wanted - below) / (upto - below) if math.isfinite(bound) else None
+        low, below = bound, upto
+    return None
+
+
+def blocks(map_: BlockMap) -> tuple[np.ndarray, np.ndarray]:
+    """How many requests hold each block and whether it is hashed: uint8 [n] and bool [n], without vLLM's own block."""
+    states = np.frombuffer(map_.states, dtype=np.uint8)
+    held = states & 127
+    own = held == BlockMap.NULL
+    return held[~own], (states >= BlockMap.HASHED)[~own]
 
 
 def by_position(sample: EngineSample | None) -> tuple[float, ...]:
