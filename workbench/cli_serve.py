@@ -141,8 +141,8 @@ def _written(chosen: Profile, form: str) -> str:
 
 
 def _run(chosen: Profile) -> None:
-    from workbench.engine import serve as engine
-    from workbench.engine.served import log_file
+    from workbench.engine.payoff_note import PayoffNote
+    from workbench.engine.served import log_file, watched
 
     async def work() -> None:
         with terminal.JobProgress() as progress:
@@ -153,7 +153,7 @@ def _run(chosen: Profile) -> None:
                     progress.stop()
                     print(f"{event.url}/v1\n{say('key: {key}', key=event.key)}", flush=True)
 
-            await engine.serve(chosen, settings.load(), take, log_file(chosen.model.name))
+            await watched(chosen, settings.load(), PayoffNote(chosen, take), log_file(chosen.model.name))
 
     run_until_done(work())
 

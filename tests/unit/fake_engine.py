@@ -81,24 +81,28 @@ def step_exit(code: int) -> None:
     sys.exit(code)
 
 
-def step_answer(mode: str) -> None:
+def step_answer(mode: str, metrics: tuple[str, ...] = ()) -> None:
     """Serve the port: "ours" as the engine would, "stranger" lists another name, "open" asks nobody for a key.
 
-    "dying" is ours until SIGUSR1; from then on its engine is dead and the server goes on.
+    "dying" is ours until SIGUSR1; from then on its engine is dead and the server goes on. `metrics` are its pages of
+    /metrics, one after the other; the last stays.
     """
     argv = sys.argv
     names = argv[argv.index("--served-model-name") + 1 : argv.index("--host")] if mode != "stranger" else ["other"]
     key = os.environ["VLLM_API_KEY"] if mode in ("ours", "dying") else None
-    died = []
+    died, pages = [], list(metrics)
     signal.signal(signal.SIGUSR1, lambda *_: died.append(1))
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             allowed = key is None or self.headers["Authorization"] == f"Bearer {key}"
             health = 503 if died else 200
-            self.send_response(health if self.path == "/health" else 200 if allowed else 401)
+            figures = self.path == "/metrics" and pages  # vLLM asks for the key below /v1 only
+            self.send_response(health if self.path == "/health" else 200 if allowed or figures else 401)
             self.end_headers()
-            if allowed:
+            if figures:
+                self.wfile.write((pages.pop(0) if len(pages) > 1 else pages[0]).encode())
+            elif allowed:
                 self.wfile.write(json.dumps({"data": [{"id": name} for name in names]}).encode())
 
         def do_POST(self) -> None:

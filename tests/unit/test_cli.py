@@ -84,3 +84,25 @@ def test_ctrl_c_while_an_engine_loads_ends_everything(tiny, tmp_path, monkeypatc
     child.send_signal(signal.SIGINT)
     assert child.wait(12) == 130
     assert not psutil.wait_procs(tree, timeout=2)[1]
+
+
+def test_serve_says_when_drafting_makes_the_engine_slower(tiny, tmp_path, monkeypatch):
+    """The counters of the warm-up are not those of the user; the note comes on the first poll after it."""
+    monkeypatch.setenv("LATHE_HOME", str(tmp_path / "home"))
+    pages = [
+        f"vllm:spec_decode_num_drafts_total {drafts}\nvllm:spec_decode_num_draft_tokens_total {4 * drafts}\n"
+        f"vllm:spec_decode_num_accepted_tokens_total {accepted}\n"
+        for drafts, accepted in ((2, 8), (502, 16))
+    ]
+    python = fake_engine.install(tmp_path, ("answer", "ours", pages))
+    settings.save(settings.Settings(engine_python=str(python)))
+    command = [sys.executable, "-m", "workbench.cli", "serve", str(tiny), "--speculate", "ngram"]
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    told = ""
+    for line in child.stderr:  # ends with the test's own time limit where the note never comes
+        told += line
+        if "without." in told:
+            break
+    child.send_signal(signal.SIGINT)
+    told += child.communicate(timeout=20)[1]
+    assert " ".join(told.split()).count("Speculation is not helping: 0.4 % of the drafted tokens") == 1

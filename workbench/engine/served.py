@@ -31,22 +31,35 @@ async def served(
         if isinstance(event, EngineReady) and not ready.done():
             ready.set_result(event)
 
-    serving = asyncio.ensure_future(serve.serve(profile, settings, take, log_file(name)))
-    watching = None
+    serving = asyncio.ensure_future(watched(profile, settings, take, log_file(name)))
     try:
         await asyncio.wait({serving, ready}, return_when=asyncio.FIRST_COMPLETED)
         if not ready.done():
             await serving
             raise AssertionError("serve returned without an engine and without an error")
         event = ready.result()
-        endpoint = Endpoint(event.url, event.key, event.model)
-        watching = asyncio.ensure_future(monitor.watch(endpoint, on_event))
-        yield endpoint
+        yield Endpoint(event.url, event.key, event.model)
     finally:
-        tasks = [task for task in (watching, serving) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+
+
+async def watched(profile: Profile, settings: Settings, on_event: Callable[[Event], None], log: Path) -> None:
+    """As `serve`, with the engine's figures once a second from when it is ready."""
+    watching: asyncio.Task | None = None
+
+    def take(event: Event) -> None:
+        nonlocal watching
+        on_event(event)
+        if isinstance(event, EngineReady):
+            watching = asyncio.ensure_future(monitor.watch(Endpoint(event.url, event.key, event.model), on_event))
+
+    try:
+        await serve.serve(profile, settings, take, log)
+    finally:
+        if watching:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
 
 
 async def with_both(
