@@ -28,6 +28,12 @@ Running = Annotated[str | None, typer.Option("--run", help="auto, eager, graphs 
 Attention = Annotated[str | None, typer.Option(help="Attention backend, such as FLASH_ATTN.")]
 Lora = Annotated[list[str] | None, typer.Option("--lora", metavar="NAME=FOLDER", help="A LoRA adapter; repeatable.")]
 Template = Annotated[Path | None, typer.Option("--chat-template", help="A Jinja file in place of the model's own.")]
+TensorParallel = Annotated[int | None, typer.Option(help="Devices that share each layer.")]
+PipelineParallel = Annotated[int | None, typer.Option(help="Stages that share the layers among them.")]
+DataParallel = Annotated[int | None, typer.Option(help="Such engines behind one address.")]
+Executor = Annotated[str | None, typer.Option(help="auto, mp for processes here, or ray.")]
+RayAddress = Annotated[str | None, typer.Option(help="Of a Ray cluster, such as machine:6379 or auto.")]
+ToolParser = Annotated[str | None, typer.Option(help="Let the model call tools, its calls read by this parser.")]
 Speculate = Annotated[
     str | None,
     typer.Option(help="off, ngram, suffix, mtp for the model's own layers, or the folder of a draft or a head."),
@@ -68,6 +74,12 @@ def serve(
     attention: Attention = None,
     lora: Lora = None,
     chat_template: Template = None,
+    tensor_parallel: TensorParallel = None,
+    pipeline_parallel: PipelineParallel = None,
+    data_parallel: DataParallel = None,
+    executor: Executor = None,
+    ray_address: RayAddress = None,
+    tool_parser: ToolParser = None,
     speculate: Speculate = None,
     draft_tokens: DraftTokens = 4,
     draft_tokens_by_load: DraftSteps = "",
@@ -92,7 +104,9 @@ def serve(
         "name": name, "dtype": dtype, "context": context, "kv_gib": kv_gib, "memory_share": memory_share,
         "max_sequences": max_sequences, "block_size": block_size, "kv_dtype": kv_dtype,
         "batched_tokens": batched_tokens, "prefix_cache": prefix_cache, "scheduling": scheduling, "running": running,
-        "attention": attention, "chat_template": chat_template, "port": port,
+        "attention": attention, "chat_template": chat_template, "port": port, "tensor_parallel": tensor_parallel,
+        "pipeline_parallel": pipeline_parallel, "data_parallel": data_parallel, "executor": executor,
+        "ray_address": ray_address, "tool_parser": tool_parser,
         "adapters": tuple(map(read_adapter, lora)) if lora else None, "extra": tuple(extra) if extra else None,
     }  # fmt: skip
     given = {field: value for field, value in options.items() if value is not None}

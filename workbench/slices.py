@@ -28,20 +28,21 @@ def unfit(model: Model, recipe: Recipe, planned: Sequence[Planned]) -> Iterable[
     if ranks == 1:
         return
     one = Fix(Sentence("Serve on one GPU"), replace(recipe, tensor_parallel=1))
-    uneven = _uneven(model, ranks)
-    if uneven:
+    cannot = uneven(model, ranks)
+    if cannot:
         fewer = tuple(
             Fix(Sentence("Split over {ranks} GPUs", {"ranks": less}), replace(recipe, tensor_parallel=less))
             for less in range(ranks - 1, 1, -1)
-            if not _uneven(model, less)
+            if not uneven(model, less)
         )[:1]
-        yield Conflict("ranks", uneven, fixes=(*fewer, one))
+        yield Conflict("ranks", cannot, fixes=(*fewer, one))
         return
     yield from _groups(recipe, planned, ranks, one)
     yield from _words(recipe, planned, ranks, one)
 
 
-def _uneven(model: Model, ranks: int) -> Sentence | None:
+def uneven(model: Model, ranks: int) -> Sentence | None:
+    """Why heads or widths cannot be split over `ranks` GPUs, in whatever form; None where they can."""
     values = {"ranks": ranks, "heads": model.heads, "kv_heads": model.kv_heads}
     if model.heads and model.heads % ranks:
         return Sentence("{heads} attention {heads:head|heads} cannot be split evenly over {ranks} GPUs.", values)

@@ -57,6 +57,8 @@ def page(settings, tasks, notices, qtbot):
 
 
 async def test_the_form_gives_back_every_field(page, full):
+    parallel = {"tensor_parallel": 2, "pipeline_parallel": 3, "data_parallel": 4, "tool_parser": "hermes"}
+    full = replace(full, executor="ray", ray_address="head:6379", **parallel)
     plain = Profile(full.model)
     assert all(
         getattr(full, each.name) != getattr(plain, each.name) for each in fields(Profile) if each.name != "model"

@@ -56,7 +56,7 @@ def test_the_posts_command_is_translated_with_a_note_on_each_flag():
             "vllm serve /m --speculative-model '[ngram]' --num-speculative-tokens 3 --ngram-prompt-lookup-max 4",
             Profile(Path("/m"), speculation=Speculation("ngram", 3, lookup_min=1, lookup_max=4)),
         ),
-        ("vllm serve /m -tp 2 --seed -1", Profile(Path("/m"), extra=("--tensor-parallel-size", "2", "--seed", "-1"))),
+        ("vllm serve /m -tp 2 --seed -1", Profile(Path("/m"), tensor_parallel=2, extra=("--seed", "-1"))),
         ("vllm serve /m --no-enable-prefix-caching", Profile(Path("/m"), prefix_cache=False)),
         (
             'vllm serve /m --enable-lora --max-lora-rank 64 --lora-modules a=/l/a \'{"name": "b", "path": "/l/b"}\'',

@@ -21,9 +21,12 @@ FULL = Profile(
     block_size=32, kv_dtype="fp8", batched_tokens=2048, prefix_cache=False, scheduling="priority", running="eager",
     attention="FLASH_ATTN", adapters=(Adapter("a", Path("/l/a")),), chat_template=Path("/t.jinja"),
     speculation=Speculation("draft_model", 3, Path("/d"), steps=((4, 3), (16, 1))), port=8100, extra=("--seed", "1"),
+    tensor_parallel=2, pipeline_parallel=3, data_parallel=4, executor="ray", ray_address="head:6379",
+    tool_parser="hermes",
 )  # fmt: skip
 FLAGS = frozenset({*command.FLAGS.values(), "--enable-lora", "--max-loras", "--max-lora-rank", "--seed"})
-GPU = EngineFacts("/usr/bin/python3", "0.32.0", None, False, FLAGS, True, None)
+FLAGS |= {"--enable-auto-tool-choice", "--data-parallel-backend"}
+GPU = EngineFacts("/usr/bin/python3", "0.32.0", None, False, FLAGS, True, None, ray=True)
 
 
 @pytest.fixture(autouse=True)
@@ -91,7 +94,8 @@ def adapter(tmp_path):
 
 
 def test_each_field_becomes_its_flag(adapter):
-    told = command.build(replace(FULL, adapters=(adapter("x"), adapter("y", r=40))), 8000, "", GPU).argv
+    full = replace(FULL, data_parallel=1)  # goes with draft tokens by load
+    told = command.build(replace(full, adapters=(adapter("x"), adapter("y", r=40))), 8000, "", GPU).argv
     text = " ".join(told)
     for part in (
         "--kv-cache-dtype fp8", "--max-num-batched-tokens 2048", "--no-enable-prefix-caching", "--enforce-eager",

@@ -43,6 +43,8 @@ class EngineOptions(QWidget):
         language.bind(self.attention.setPlaceholderText, "automatic")
         language.bind(self.template.setPlaceholderText, "the model's own")
         self.adapters.setPlaceholderText("name=folder")
+        self.tool_parser = self._line()
+        language.bind(self.tool_parser.setPlaceholderText, "the model calls no tools")
         rows = FormGrid()
         rows.add("KV cache type", self.kv_dtype)
         rows.add("Tokens a step", self.batched)
@@ -52,10 +54,11 @@ class EngineOptions(QWidget):
         rows.add("Attention backend", self.attention)
         rows.add("Chat template", self.template)
         rows.add("LoRA adapters", self.adapters)
+        rows.add("Tool call parser", self.tool_parser)
         self._parts: dict[str, QWidget] = {
             "kv_dtype": self.kv_dtype, "batched_tokens": self.batched, "prefix_cache": self.prefix,
             "scheduling": self.scheduling, "attention": self.attention, "chat_template": self.template,
-            "adapters": self.adapters,
+            "adapters": self.adapters, "tool_parser": self.tool_parser,
         }  # fmt: skip
         whole = QVBoxLayout(self)
         whole.setContentsMargins(0, 0, 0, 0)
@@ -81,6 +84,7 @@ class EngineOptions(QWidget):
             "attention": self.attention.text().strip(),
             "chat_template": Path(template).expanduser() if template else None,
             "adapters": tuple(read_adapter(text) for text in listed),
+            "tool_parser": self.tool_parser.text().strip(),
         }
 
     def show_profile(self, profile: Profile) -> None:
@@ -95,6 +99,7 @@ class EngineOptions(QWidget):
         self.attention.setText(profile.attention)
         self.template.setText(str(profile.chat_template or ""))
         self.adapters.setText(shlex.join(f"{each.name}={each.folder}" for each in profile.adapters))
+        self.tool_parser.setText(profile.tool_parser)
         self.blockSignals(False)
         self._adapt()
 

@@ -1,4 +1,4 @@
-"""One engine's profile in four folds: Model, Memory, Engine, Speculation."""
+"""One engine's profile in five folds: Model, Memory, Engine, Several devices, Speculation."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QComboBox, QLineEdit, QSpinBox, QVBoxLayout, QWidg
 from ui import language
 from ui.serve.drafting import Drafting
 from ui.serve.engine_options import EngineOptions
+from ui.serve.parallel_options import ParallelOptions
 from ui.widgets.fold import Fold
 from ui.widgets.form_grid import FormGrid
 from ui.widgets.model_picker import ModelPicker
@@ -39,7 +40,9 @@ class ProfileForm(QWidget):
         whole = QVBoxLayout(self)
         whole.setContentsMargins(0, 0, 0, 0)
         whole.setSpacing(4)
-        for fold in (self.model_fold, self.memory_fold, self.engine_fold, self.speculation_fold):
+        for fold in (
+            self.model_fold, self.memory_fold, self.engine_fold, self.parallel_fold, self.speculation_fold,
+        ):  # fmt: skip
             whole.addWidget(fold)
         self._summarize()
 
@@ -69,6 +72,7 @@ class ProfileForm(QWidget):
             port=self.port.number or 0,
             extra=extra,
             **self.options.fields(),
+            **self.parallel.fields(),
         )
 
     def show_profile(self, profile: Profile) -> None:
@@ -85,6 +89,7 @@ class ProfileForm(QWidget):
         self.port.show_number(profile.port)
         self.extra.setText(shlex.join(profile.extra))
         self.options.show_profile(profile)
+        self.parallel.show_profile(profile)
         self.drafting.show_choice(profile.speculation)
         self.blockSignals(False)
         self._summarize()
@@ -107,6 +112,7 @@ class ProfileForm(QWidget):
     def show_missing(self, missing: Mapping[str, Sentence]) -> None:
         """Switch off the choices that the engine cannot take, each with its reason."""
         self.options.show_missing(missing)
+        self.parallel.show_missing(missing)
         for name, field in (
             ("context", self.context), ("kv_gib", self.kv),
             ("max_sequences", self.sequences), ("block_size", self.block),
@@ -159,6 +165,10 @@ class ProfileForm(QWidget):
         self.options = EngineOptions()
         self.options.changed.connect(self._on_changed)
         self.engine_fold.body.addWidget(self.options)
+        self.parallel_fold = Fold("Several devices", opened=False)
+        self.parallel = ParallelOptions()
+        self.parallel.changed.connect(self._on_changed)
+        self.parallel_fold.body.addWidget(self.parallel)
 
     def _build_speculation(self) -> None:
         self.speculation_fold = Fold("Speculation")
@@ -199,4 +209,5 @@ class ProfileForm(QWidget):
             Sentence("context {context}", {"context": figures.tokens(context)}) if context else Sentence("automatic")
         )
         self.engine_fold.summarize(self.options.summary)
+        self.parallel_fold.summarize(self.parallel.summary)
         self.speculation_fold.summarize(self.drafting.summary)

@@ -15,7 +15,7 @@ from typing import Any
 
 from workbench.catalog import quantized
 from workbench.catalog.quantized import OWN_FILES, Quantized
-from workbench.engine import lora, speculation
+from workbench.engine import lora, parallel, speculation
 from workbench.engine.facts import EngineFacts, source_root
 from workbench.engine.profile import Profile
 from workbench.engine.speculation import Speculation
@@ -27,6 +27,10 @@ KEY = "VLLM_API_KEY"
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 CPU_KV = "VLLM_CPU_KVCACHE_SPACE"  # whole GiB
 RPC_FOLDER = "VLLM_RPC_BASE_PATH"
+# Nothing may listen beyond this machine, also not the parts of the engine among themselves.
+OWN_MACHINE = {
+    "VLLM_HOST_IP": HOST, "VLLM_LOOPBACK_IP": HOST, "GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo",
+}  # fmt: skip
 CPU_KV_GIB = 1.0  # vLLM's own default on the CPU is a share of all memory, which a desktop does not have free
 OURS = {"--model", "--served-model-name", "--host", "--port", "--uds", "--api-key", "--config", "--grpc", "--grpc-port"}
 
@@ -46,6 +50,11 @@ FLAGS = {
     "adapters": "--lora-modules",
     "chat_template": "--chat-template",
     "speculation": "--speculative-config",
+    "tensor_parallel": "--tensor-parallel-size",
+    "pipeline_parallel": "--pipeline-parallel-size",
+    "data_parallel": "--data-parallel-size",
+    "executor": "--distributed-executor-backend",
+    "tool_parser": "--tool-call-parser",
 }
 GRAPHS = {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}  # vLLM's mode 0 compiles nothing
 
@@ -61,6 +70,7 @@ class Command:
 def build(profile: Profile, port: int, key: str, facts: EngineFacts) -> Command:
     """The command of one engine at `port`, of flags that this engine knows; a sentence where one is missing."""
     stored = quantized.of_folder(profile.model)
+    parallel.check(profile, facts)
     argv = [
         facts.python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(profile.model),
         "--served-model-name", profile.served_name, proof_name(key), "--host", HOST, "--port", str(port),
@@ -149,6 +159,16 @@ def _chosen(profile: Profile, stored: Quantized | None, facts: EngineFacts) -> I
         yield FLAGS["chat_template"], str(profile.chat_template)
     if profile.adapters:
         yield from lora.arguments(profile.adapters, FLAGS["adapters"])
+    for name in ("tensor_parallel", "pipeline_parallel", "data_parallel"):
+        if (count := getattr(profile, name)) > 1:
+            yield FLAGS[name], str(count)
+    if profile.executor != "auto":
+        yield FLAGS["executor"], profile.executor
+    if profile.executor == "ray" and profile.data_parallel > 1:
+        yield "--data-parallel-backend", "ray"
+    if profile.tool_parser:
+        yield ("--enable-auto-tool-choice",)
+        yield FLAGS["tool_parser"], profile.tool_parser
     if profile.speculation:
         yield FLAGS["speculation"], json.dumps(_speculation(profile.speculation, facts), ensure_ascii=False)
 
@@ -193,8 +213,7 @@ def _environment(profile: Profile, key: str, facts: EngineFacts) -> dict[str, st
         "LATHE_ENGINE": "1",  # wakes our plugin
         "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1",
         "PYTHONUNBUFFERED": "1",
-        # Nothing may listen beyond this machine, also not the parts of the engine among themselves.
-        "VLLM_HOST_IP": HOST, "VLLM_LOOPBACK_IP": HOST, "GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo",
+        **OWN_MACHINE,
         **_no_proxy(),
     }  # fmt: skip
     if facts.cpu:
@@ -205,6 +224,11 @@ def _environment(profile: Profile, key: str, facts: EngineFacts) -> dict[str, st
             env |= _preloaded(facts.openmp)
         if re.search(r"\s", facts.python):
             env["TORCHDYNAMO_DISABLE"] = "1"  # torch's compiler cannot name its own headers below such a folder
+    if profile.executor == "ray":
+        env |= parallel.ray_environment(profile)
+        if parallel.leaves_machine(env):
+            for name in OWN_MACHINE:
+                del env[name]
     if profile.adapters:
         env["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "1"  # behind the key, like all of /v1
     if not facts.plugin:

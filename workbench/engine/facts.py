@@ -16,7 +16,8 @@ class EngineFacts:
     `openmp` is the path of Intel's OpenMP library, without which n-gram speculation on the CPU is four times slower.
     `methods` are the quantization methods it loads, plugins included; empty where that is not known. `amx` says whether
     the processor has matrix tiles. `drafting` are the methods and keys of its speculative config, empty where it is not
-    known; `suffix` says whether the package for suffix decoding is there.
+    known; `suffix` says whether the package for suffix decoding is there, `ray` whether Ray is. `tool_parsers` are the
+    readers of tool calls, empty where they are not known.
     """
 
     python: str
@@ -30,6 +31,8 @@ class EngineFacts:
     amx: bool = False
     drafting: frozenset[str] = frozenset()
     suffix: bool = False
+    ray: bool = False
+    tool_parsers: frozenset[str] = frozenset()
 
 
 async def ask(python: str) -> EngineFacts:
@@ -48,7 +51,7 @@ async def ask(python: str) -> EngineFacts:
             "vLLM is not installed in {python}.", "Install it there: {command}",
             python=python, command=f"{python} -m pip install vllm==0.32.0",
         )  # fmt: skip
-    for name in ("flags", "methods", "drafting"):
+    for name in ("flags", "methods", "drafting", "tool_parsers"):
         found[name] = frozenset(found.get(name, ()))
     found["python"] = python
     return EngineFacts(**found)

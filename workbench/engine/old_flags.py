@@ -68,6 +68,7 @@ SHORT = {
 RENAMED = {
     "kv_dtype": {"fp16": "float16", "half": "float16", "bf16": "bfloat16"},
     "dtype": {"half": "float16", "float": "float32"},
+    "executor": {"uni": "auto"},
 }
 IN_MODEL = {"awq", "awq_marlin", "gptq", "gptq_marlin", "marlin", "compressed-tensors"}  # the config says so itself
 IMAGE = "vllm/vllm-openai"
@@ -164,8 +165,8 @@ class _Reader:
             self.chosen["name"] = values[0] if values else ""
         elif flag == "--lora-modules":
             self.chosen["adapters"] = tuple(_adapter(value) for value in values)
-        elif flag in ("--enable-lora", "--max-loras", "--max-lora-rank"):
-            pass  # follows from the adapters
+        elif flag in ("--enable-lora", "--max-loras", "--max-lora-rank", "--enable-auto-tool-choice"):
+            pass  # follows from the adapters, and from the parser of tool calls
         elif flag == "--quantization" and values and values[0] in IN_MODEL:
             self._note(flag, Sentence("{flag} is left out: vLLM reads it from the model.", {"flag": flag}))
         elif flag in NAMES:
@@ -250,6 +251,10 @@ def _adapter(text: str) -> Adapter:
 
 
 _READ: dict[str, Callable[[str, str], Any]] = dict.fromkeys(
-    ("context", "max_sequences", "block_size", "batched_tokens", "port"), _whole
-)
+    (
+        "context", "max_sequences", "block_size", "batched_tokens", "port", "tensor_parallel", "pipeline_parallel",
+        "data_parallel",
+    ),
+    _whole,
+)  # fmt: skip
 _READ |= {"memory_share": _number, "chat_template": lambda flag, text: Path(text).expanduser()}

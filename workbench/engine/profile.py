@@ -1,5 +1,6 @@
 """What the user chose for one engine."""
 
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,6 +13,9 @@ DTYPES = ("auto", "bfloat16", "float16", "float32")
 KV_DTYPES = ("auto", "float16", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2")
 RUNNING = ("auto", "eager", "graphs", "compile")
 SCHEDULING = ("fcfs", "priority")
+EXECUTORS = ("auto", "mp", "ray")
+# What Ray takes for a cluster: its port at some machine, by its client's protocol or not, or one that it finds itself.
+RAY_ADDRESS = re.compile(r"auto|local|(ray://)?[^\s/:@]+:\d{1,5}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,9 @@ class Profile:
     `block_size` in tokens; `batched_tokens` is the most that one step computes; `extra` are further arguments of the
     engine, each one element. `running` is how the model's code runs: "graphs" replays CUDA graphs of uncompiled code,
     "compile" compiles it first; "auto" compiles on a GPU and not on a CPU. An empty `attention` is the engine's choice.
+    `tensor_parallel` devices share each layer, `pipeline_parallel` groups of those share the layers among them, and
+    `data_parallel` such engines answer behind one address. An empty `ray_address` lets Ray look.
+    A `tool_parser` reads the calls of tools in the model's answers; without one a model calls none by itself.
     """
 
     model: Path
@@ -51,6 +58,12 @@ class Profile:
     attention: str = option("", "Attention backend")
     adapters: tuple[Adapter, ...] = option((), "LoRA adapters")
     chat_template: Path | None = option(None, "Chat template")
+    tensor_parallel: int = option(1, "Tensor parallel")
+    pipeline_parallel: int = option(1, "Pipeline parallel")
+    data_parallel: int = option(1, "Data parallel")
+    executor: str = option("auto", "Executor", *EXECUTORS)
+    ray_address: str = option("", "Ray address")
+    tool_parser: str = option("", "Tool call parser")
 
     def __post_init__(self) -> None:
         check_closed(self)
@@ -64,6 +77,20 @@ class Profile:
             raise WorkbenchError(
                 "{value} is no share of the GPU memory.", "Choose a number between 0 and 1.", value=self.memory_share
             )
+        for name in ("tensor_parallel", "pipeline_parallel", "data_parallel"):
+            if (value := getattr(self, name)) < 1:
+                raise WorkbenchError(
+                    "{label} cannot be {value}.", "Choose 1 or more.", label=label_of(self, name), value=value
+                )
+        if self.ray_address and self.executor != "ray":
+            raise WorkbenchError(
+                "A Ray address is of use to the Ray executor only.", "Choose that executor, or leave the address empty."
+            )
+        if self.ray_address and not RAY_ADDRESS.fullmatch(self.ray_address):
+            raise WorkbenchError(
+                "{address} is no Ray address.", "Write machine:6379, ray://machine:10001 or auto.",
+                address=self.ray_address,
+            )  # fmt: skip
         if not 0 <= self.port <= 65535:
             raise WorkbenchError("{port} is no port.", "Choose 1024 to 65535, or 0 for a free one.", port=self.port)
         names = [self.served_name, *(adapter.name for adapter in self.adapters)]
@@ -71,6 +98,11 @@ class Profile:
             raise WorkbenchError(
                 "Two models would be called {name}.", "Give each adapter a name of its own.", name=twice
             )
+
+    @property
+    def devices(self) -> int:
+        """How many devices it computes on, each with a process of its own."""
+        return self.tensor_parallel * self.pipeline_parallel * self.data_parallel
 
     @property
     def served_name(self) -> str:

@@ -12,7 +12,19 @@ from pathlib import Path
 import httpx
 
 from workbench import guard, process
-from workbench.engine import command, drafts, facts, formats, health, monitor, plugin_words, sockets, start, starts_kept
+from workbench.engine import (
+    command,
+    drafts,
+    facts,
+    formats,
+    health,
+    monitor,
+    parallel,
+    plugin_words,
+    sockets,
+    start,
+    starts_kept,
+)
 from workbench.engine.causes import cause, cause_line
 from workbench.engine.profile import Profile
 from workbench.engine.speculation import NAMES
@@ -79,6 +91,8 @@ async def _prepared(profile: Profile, settings: Settings, on_event: Callable[[Ev
     port = profile.port or sockets.free_port()
     known = await facts.ask(settings.interpreter)
     formats.check(profile, known)
+    if profile.devices > 1:
+        parallel.check_devices(profile, known, await asyncio.to_thread(parallel.gpus))
     chosen, profile = profile, await asyncio.to_thread(drafts.settle, profile, known)
     if chosen.speculation != profile.speculation:
         values = {"name": profile.speculation.draft.name, "method": NAMES[profile.speculation.method]}
