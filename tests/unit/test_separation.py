@@ -118,3 +118,9 @@ def test_a_run_holds_the_runs_of_its_legs():
     run.apply(LegEvent("prefill", EnginePhase("starting", 1.0)))
     run.apply(LegEvent("prefill", Failed("It ended.")))
     assert (run.state, run.legs["prefill"].state) == ("starting", "failed")
+
+
+def test_gpus_are_read_from_a_text():
+    assert separation.read_devices(" 0, 1,") == (0, 1) and separation.read_devices("") == ()
+    with pytest.raises(WorkbenchError, match="no GPUs"):
+        separation.read_devices("GPU 0")

@@ -72,6 +72,16 @@ class Separation:
         return named
 
 
+def read_devices(text: str) -> tuple[int, ...]:
+    """The GPUs that a text such as "0,1" names; none where it is empty."""
+    try:
+        return tuple(int(each) for each in text.replace(" ", "").split(",") if each)
+    except ValueError:
+        raise WorkbenchError(
+            "{devices} are no GPUs.", "Write the number of each once, such as 0,1.", devices=text
+        ) from None
+
+
 def role_of(name: str) -> str:
     """ "prefill" or "decode", of the leg of this name."""
     return name.split(" ")[0]
