@@ -24,6 +24,7 @@ from workbench.words import Sentence
 
 HOST = "127.0.0.1"
 KEY = "VLLM_API_KEY"
+SENT_KEY = "OPENAI_API_KEY"  # the router's, for the engines behind it
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 CPU_KV = "VLLM_CPU_KVCACHE_SPACE"  # whole GiB
 RPC_FOLDER = "VLLM_RPC_BASE_PATH"
@@ -43,6 +44,7 @@ FLAGS = {
     "block_size": "--block-size",
     "kv_dtype": "--kv-cache-dtype",
     "batched_tokens": "--max-num-batched-tokens",
+    "long_prefill": "--long-prefill-token-threshold",
     "prefix_cache": "--enable-prefix-caching",
     "scheduling": "--scheduling-policy",
     "running": "--compilation-config",
@@ -114,7 +116,8 @@ def proof_name(key: str) -> str:
 def shown(command: Command) -> str:
     """The command as a line for a shell, to copy; the key stands as $LATHE_KEY."""
     settings = [
-        f'{name}="$LATHE_KEY"' if name == KEY else f"{name}={shlex.quote(value)}" for name, value in command.env.items()
+        f'{name}="$LATHE_KEY"' if name in (KEY, SENT_KEY) else f"{name}={shlex.quote(value)}"
+        for name, value in command.env.items()
     ]
     return " ".join([*settings, shlex.join(command.argv)])
 
@@ -142,7 +145,9 @@ def _chosen(profile: Profile, stored: Quantized | None, facts: EngineFacts) -> I
         kv_gib = CPU_KV_GIB
     if kv_gib is not None and FLAGS["kv_gib"] in facts.flags:
         yield FLAGS["kv_gib"], str(int(kv_gib * 2**30))
-    for name in ("context", "max_sequences", "block_size", "batched_tokens", "memory_share", "attention"):
+    for name in (
+        "context", "max_sequences", "block_size", "batched_tokens", "long_prefill", "memory_share", "attention",
+    ):  # fmt: skip
         if (value := getattr(profile, name)) and not (name == "memory_share" and facts.cpu):
             yield FLAGS[name], str(value)
     if profile.kv_dtype != "auto":
@@ -214,7 +219,7 @@ def _environment(profile: Profile, key: str, facts: EngineFacts) -> dict[str, st
         "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1",
         "PYTHONUNBUFFERED": "1",
         **OWN_MACHINE,
-        **_no_proxy(),
+        **no_proxy(),
     }  # fmt: skip
     if facts.cpu:
         env |= {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "KMP_BLOCKTIME": "1"}
@@ -249,7 +254,7 @@ def _preloaded(library: str) -> dict[str, str]:
     }
 
 
-def _no_proxy() -> dict[str, str]:
+def no_proxy() -> dict[str, str]:
     """Loopback goes direct, the user's own exceptions stay. Libraries read either spelling."""
     listed = os.environ.get("NO_PROXY") or os.environ.get("no_proxy") or ""
     hosts = [host.strip() for host in listed.split(",") if host.strip()]

@@ -16,7 +16,8 @@ class EngineFacts:
     `openmp` is the path of Intel's OpenMP library, without which n-gram speculation on the CPU is four times slower.
     `methods` are the quantization methods it loads, plugins included; empty where that is not known. `amx` says whether
     the processor has matrix tiles. `drafting` are the methods and keys of its speculative config, empty where it is not
-    known; `suffix` says whether the package for suffix decoding is there, `ray` whether Ray is. `tool_parsers` are the
+    known; `suffix` says whether the package for suffix decoding is there, `ray` whether Ray is, `nixl` and
+    `router` whether those for prefill and decode apart are. `tool_parsers` are the
     readers of tool calls, empty where they are not known.
     """
 
@@ -33,6 +34,8 @@ class EngineFacts:
     suffix: bool = False
     ray: bool = False
     tool_parsers: frozenset[str] = frozenset()
+    nixl: bool = False
+    router: bool = False
 
 
 async def ask(python: str) -> EngineFacts:

@@ -253,7 +253,7 @@ def _adapter(text: str) -> Adapter:
 _READ: dict[str, Callable[[str, str], Any]] = dict.fromkeys(
     (
         "context", "max_sequences", "block_size", "batched_tokens", "port", "tensor_parallel", "pipeline_parallel",
-        "data_parallel",
+        "data_parallel", "long_prefill",
     ),
     _whole,
 )  # fmt: skip

@@ -34,6 +34,8 @@ def main() -> None:
     found["plugin"] = any(point.name == "lathe" for point in metadata.entry_points(group="vllm.general_plugins"))
     found["suffix"] = find_spec("arctic_inference") is not None
     found["ray"] = find_spec("ray") is not None
+    found["nixl"] = all(map(find_spec, ("nixl", "nixl_cu12" if found["cpu"] else "nixl_cu13")))
+    found["router"] = all(map(find_spec, ("vllm_router", "vllm_router_rs", "orjson", "setproctitle")))
     found["amx"] = _amx()
     openmp = Path(sys.prefix) / "lib" / "libiomp5.so"
     found["openmp"] = str(openmp) if openmp.exists() else None

@@ -36,6 +36,7 @@ class Profile:
     "compile" compiles it first; "auto" compiles on a GPU and not on a CPU. An empty `attention` is the engine's choice.
     `tensor_parallel` devices share each layer, `pipeline_parallel` groups of those share the layers among them, and
     `data_parallel` such engines answer behind one address. An empty `ray_address` lets Ray look.
+    `long_prefill` is the most that one step computes of any one prompt, so that short ones pass a long one.
     A `tool_parser` reads the calls of tools in the model's answers; without one a model calls none by itself.
     """
 
@@ -64,10 +65,11 @@ class Profile:
     executor: str = option("auto", "Executor", *EXECUTORS)
     ray_address: str = option("", "Ray address")
     tool_parser: str = option("", "Tool call parser")
+    long_prefill: int | None = option(None, "Tokens a step of one prompt")
 
     def __post_init__(self) -> None:
         check_closed(self)
-        for name in ("context", "kv_gib", "max_sequences", "block_size", "batched_tokens"):
+        for name in ("context", "kv_gib", "max_sequences", "block_size", "batched_tokens", "long_prefill"):
             if (value := getattr(self, name)) is not None and value <= 0:
                 raise WorkbenchError(
                     "{label} cannot be {value}.", "Choose more than 0, or leave it empty.",

@@ -5,8 +5,9 @@ import re
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -44,11 +45,19 @@ SHOWN_LINES = 40
 ATTENTION = re.compile(r"Using (?:AttentionBackendEnum\.)?([A-Z][A-Z0-9_]+) (?:attention backend out of|backend\.$)")
 
 
-async def serve(profile: Profile, settings: Settings, on_event: Callable[[Event], None], log: Path) -> None:
+async def serve(
+    profile: Profile,
+    settings: Settings,
+    on_event: Callable[[Event], None],
+    log: Path,
+    key: str = "",
+    env: Mapping[str, str] | None = None,
+) -> None:
     """Run the engine until it fails or this is cancelled; both end its whole process tree before it returns.
 
     A failure is reported as Failed, with `max_length` among its values where a shorter context would fit, and then
     raised. Cancelling reports EngineStopped. How long the phases of a start took is remembered and foretold.
+    Without a `key` the engine gets a new one; `env` adds to its environment.
     """
     told: list[EnginePhase] = []
 
@@ -60,7 +69,7 @@ async def serve(profile: Profile, settings: Settings, on_event: Callable[[Event]
             starts_kept.remember(profile, settings.interpreter, start.durations(told, event))
 
     try:
-        engine = await _prepared(profile, settings, tell, log)
+        engine = await _prepared(profile, settings, tell, log, key or secrets.token_urlsafe(24), env or {})
         on_event(StartExpected(starts_kept.expected(profile, settings.interpreter)))
         failed = await engine.run()
     except WorkbenchError as error:  # before it started
@@ -72,7 +81,14 @@ async def serve(profile: Profile, settings: Settings, on_event: Callable[[Event]
     raise WorkbenchError(failed.message, failed.hint, **failed.values)
 
 
-async def _prepared(profile: Profile, settings: Settings, on_event: Callable[[Event], None], log: Path) -> "_Engine":
+async def _prepared(
+    profile: Profile,
+    settings: Settings,
+    on_event: Callable[[Event], None],
+    log: Path,
+    key: str,
+    env: Mapping[str, str],
+) -> "_Engine":
     if not (profile.model / "config.json").is_file():
         raise WorkbenchError(
             "{folder} holds no model.", "Choose a folder with config.json and safetensors files.",
@@ -87,7 +103,6 @@ async def _prepared(profile: Profile, settings: Settings, on_event: Callable[[Ev
         raise WorkbenchError(
             "Port {port} is taken by another program.", "Choose another port, or 0 for a free one.", port=profile.port
         )
-    key = secrets.token_urlsafe(24)
     port = profile.port or sockets.free_port()
     known = await facts.ask(settings.interpreter)
     formats.check(profile, known)
@@ -98,6 +113,7 @@ async def _prepared(profile: Profile, settings: Settings, on_event: Callable[[Ev
         values = {"name": profile.speculation.draft.name, "method": NAMES[profile.speculation.method]}
         on_event(Note("{name} is made for {method} and drafts that way.", values))
     built = command.build(profile, port, key, known)
+    built = replace(built, env={**built.env, **env})
     return _Engine(built, profile.served_name, port, key, on_event, log)
 
 
