@@ -281,6 +281,23 @@ class EngineReady:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineConnected:
+    """A server that somebody else runs answers at `url` (…/v1 is below it) and has these `models`.
+
+    `version` is vLLM's, "" where it is vLLM but does not tell, None for another server. `has_metrics` says whether it
+    shows its figures, `context` is how many tokens the model takes, None where that is not told.
+    """
+
+    url: str
+    key: str
+    model: str
+    models: tuple[str, ...]
+    version: str | None = None
+    has_metrics: bool = False
+    context: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class EngineStopped:
     """The engine ended on request."""
 
@@ -475,6 +492,7 @@ Event = (
     | StartExpected
     | EnginePhase
     | EngineReady
+    | EngineConnected
     | EngineStopped
     | EngineSample
     | BlockMap

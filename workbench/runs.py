@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields
 from workbench.engine.metrics import Rates, rates, since
 from workbench.events import (
     BlockMap,
+    EngineConnected,
     EngineLog,
     EnginePhase,
     EngineReady,
@@ -74,7 +75,8 @@ class EngineRun:
     """One engine. `state` is stopped, starting, ready or failed.
 
     `speculates` is None until the engine's figures tell whether it drafts at all. `expected` is what each phase of
-    the start took in earlier ones, in seconds; empty where there were none. `sample` counts from when the engine was
+    the start took in earlier ones, in seconds; empty where there were none. `connected` is set in place of `ready` for
+    a server that somebody else runs. `sample` counts from when the engine was
     ready: the sample that comes before holds its warm-up. `legs` are the engines behind a front, by name; empty for an
     engine of its own.
     """
@@ -85,6 +87,7 @@ class EngineRun:
     log: deque[str] = field(default_factory=lambda: deque(maxlen=LOG_LINES))
     notes: list[Note] = field(default_factory=list)
     ready: EngineReady | None = None
+    connected: EngineConnected | None = None
     error: Failed | None = None
     sample: EngineSample | None = None
     rates: Rates = field(default_factory=Rates)
@@ -110,6 +113,8 @@ class EngineRun:
                 self.phases.append(event)
             case EngineReady():
                 self.state, self.ready = "ready", event
+            case EngineConnected():
+                self.state, self.connected = "ready", event
             case EngineSample() if self.state == "starting":
                 self._warmup = event
             case EngineSample():
