@@ -13,14 +13,13 @@ from ui.widgets.failure_card import FailureCard
 from ui.widgets.label import label
 from ui.widgets.side_line import SideMark
 from ui.widgets.slot_tab import NAMES
-from ui.widgets.start_timeline import Segment, StartTimeline
+from ui.widgets.start_view import StartView
 from ui.widgets.state_light import StateLight
 from ui.widgets.stored_weights import StoredWeights
 from ui.widgets.waterfall import Part, Waterfall
 from workbench import figures
 from workbench.catalog.capacity import Capacity
 from workbench.catalog.model import Model
-from workbench.engine import start
 from workbench.engine.facts import EngineFacts
 from workbench.engine.fit import left_over, measured_kv, shorter_context
 from workbench.engine.profile import shorter
@@ -59,12 +58,8 @@ class EngineCard(Card):
         language.bind(self.waterfall.setAccessibleName, "Memory of this engine")
         self.memory = label(role="caption", wrap=True)
         self.remarks = label(role="caption", wrap=True)
-        self.timeline = StartTimeline(side)
-        language.bind(self.timeline.setAccessibleName, "Parts of the start")
-        self.progress = label(role="muted", wrap=True)
-        self.last_line = label(role="mono")
-        self.last_line.setProperty("tone", "muted")
-        self.last_line.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+        self.start = StartView(side)
+        self.timeline, self.progress, self.last_line = self.start.timeline, self.start.progress, self.start.last_line
         self.retry_button = button("Start again", lambda: self.retry_asked.emit(self._length), icon="restart-line")
         self.failure = FailureCard(self.retry_button)
         self._build()
@@ -101,7 +96,7 @@ class EngineCard(Card):
         self.chat_button.setVisible(state == "ready")
         self._show_memory(run, state)
         self._warn(running)
-        self._show_start(run, state, now_s, engines.silent_s(self.side))
+        self.start.show_start(run, state, now_s, engines.silent_s(self.side))
         self._show_failure(engines, run, state)
 
     # -- parts
@@ -132,9 +127,7 @@ class EngineCard(Card):
         self.body.addWidget(self.waterfall)
         self.body.addWidget(self.memory)
         self.body.addWidget(self.remarks)
-        self.body.addWidget(self.timeline)
-        self.body.addWidget(self.progress)
-        self.body.addWidget(self.last_line)
+        self.body.addWidget(self.start)
 
     def _show_memory(self, run: EngineRun, state: str) -> None:
         fit = self._fit
@@ -188,30 +181,6 @@ class EngineCard(Card):
             self.warning = Banner("warning", sentence, *([use] if length else []), closable=False)
             self.warning.setProperty("wanted", wanted)
             self._warnings.addWidget(self.warning)
-
-    def _show_start(self, run: EngineRun, state: str, now_s: float, silent_s: float) -> None:
-        seen = bool(run.phases) and state in ("starting", "stopping", "ready", "failed")
-        self.timeline.setVisible(seen)
-        if seen:
-            until_s = now_s - silent_s if state == "failed" else now_s
-            shown = [
-                Segment(start.NAMES[each.name], each.seconds, each.running, each.expected_s)
-                for each in start.phases(run, until_s)
-            ]
-            self.timeline.show_segments(shown)
-        words: Sentence | str = ""
-        if state == "starting":
-            words = start.outlook(run, now_s, silent_s) or ""
-        elif state == "ready" and run.ready:
-            words = start.readiness(run.ready)
-        elif state == "failed" and run.error and "code" in run.error.values:
-            words = Sentence("It ended with status {code}.", {"code": run.error.values["code"]})
-        self.progress.setVisible(bool(words))
-        language.show(self.progress.setText, words)
-        busy = state == "starting" and bool(run.log)
-        self.last_line.setVisible(busy)
-        if busy:
-            self.last_line.setText(run.log[-1][:200])
 
     def _show_failure(self, engines: Engines, run: EngineRun, state: str) -> None:
         self.failure.setVisible(state == "failed")
