@@ -281,6 +281,27 @@ class EngineReady:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineMemory:
+    """What an engine takes of its device, in bytes, by its own words and by what its processes hold once it is ready.
+
+    `weights` include a draft's. `overhead` is all beside weights, activations, graphs and cache. The cache holds
+    `kv_tokens`, which are `concurrency` conversations of `context` tokens. `total` is the device's memory as the
+    engine counts it, `others` what others held of it when the engine was ready. None where nothing tells.
+    """
+
+    weights: int | None = None
+    activations: int | None = None
+    graphs: int | None = None
+    overhead: int | None = None
+    kv_bytes: int | None = None
+    kv_tokens: int | None = None
+    context: int | None = None
+    concurrency: float | None = None
+    total: int | None = None
+    others: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class EngineConnected:
     """A server that somebody else runs answers at `url` (…/v1 is below it) and has these `models`.
 
@@ -491,6 +512,7 @@ Event = (
     | EngineLog
     | StartExpected
     | EnginePhase
+    | EngineMemory
     | EngineReady
     | EngineConnected
     | EngineStopped

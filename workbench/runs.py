@@ -8,6 +8,7 @@ from workbench.events import (
     BlockMap,
     EngineConnected,
     EngineLog,
+    EngineMemory,
     EnginePhase,
     EngineReady,
     EngineSample,
@@ -76,7 +77,7 @@ class EngineRun:
 
     `speculates` is None until the engine's figures tell whether it drafts at all. `expected` is what each phase of
     the start took in earlier ones, in seconds; empty where there were none. `connected` is set in place of `ready` for
-    a server that somebody else runs. `sample` counts from when the engine was
+    a server that somebody else runs. `memory` is what it says it takes. `sample` counts from when the engine was
     ready: the sample that comes before holds its warm-up. `legs` are the engines behind a front, by name; empty for an
     engine of its own.
     """
@@ -88,6 +89,7 @@ class EngineRun:
     notes: list[Note] = field(default_factory=list)
     ready: EngineReady | None = None
     connected: EngineConnected | None = None
+    memory: EngineMemory = field(default_factory=EngineMemory)
     error: Failed | None = None
     sample: EngineSample | None = None
     rates: Rates = field(default_factory=Rates)
@@ -111,6 +113,8 @@ class EngineRun:
             case EnginePhase():
                 self.state = "starting"
                 self.phases.append(event)
+            case EngineMemory():
+                self.memory = event
             case EngineReady():
                 self.state, self.ready = "ready", event
             case EngineConnected():

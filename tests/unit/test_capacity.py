@@ -7,8 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from workbench.catalog import describe, devices, fit
-from workbench.catalog.capacity import CPU_OVERHEAD, GIB, GPU_OVERHEAD, Device, capacity, kv_bytes_per_token
+from workbench.catalog.capacity import GIB, Device, capacity, kv_bytes_per_token
 from workbench.catalog.folder import inspect
+from workbench.catalog.overhead import BESIDE_TORCH, CPU_PROCESSES, GRAPHS, LOGIT, Overhead, estimate
 
 GPU = Device("RTX 3090", "gpu", 24 * GIB, 23 * GIB, 936e9)
 CPU = Device("CPU", "cpu", 16 * GIB, 8 * GIB, None, packed_kernel=True)
@@ -37,8 +38,45 @@ def test_the_context_that_does_not_fit(long):  # H22
 def test_the_cpu_computes_in_float32(long):
     found = capacity(long, CPU, kv_budget=GIB)
     assert (found.value_bytes, found.kv_bytes_per_token, found.tokens_that_fit) == (4, 46080, 23301)
-    assert found.weights == 4 * long.parameters and found.overhead == CPU_OVERHEAD
+    assert found.weights == 4 * long.parameters and found.overhead == CPU_PROCESSES
     assert capacity(long, CPU, kv_budget=GIB, value_bytes=2).tokens_that_fit == 46603
+
+
+@pytest.mark.parametrize(
+    ("budget", "context", "block", "printed"),
+    [
+        # Each as vLLM 0.32 printed it on this processor (ran).
+        (GIB, 2048, None, (23296, 11.38)), (GIB, 8192, None, (23296, 2.84)),
+        (int(0.7 * GIB), 1000, None, (15875, 15.88)),
+        # Half a block does not hold the rest of a conversation.
+        (4 * 128 * 46080, 4 * 128, None, (512, 1.0)), (4 * 128 * 46080 - 1, 4 * 128, None, (384, 0.75)),
+        (10 * 32 * 46080, 64, 32, (320, 5.0)),
+    ],
+)  # fmt: skip
+def test_the_tokens_are_those_that_vllm_prints(long, budget, context, block, printed):
+    found = capacity(long, CPU, context=context, kv_budget=budget, block=block)
+    assert (found.kv_tokens, round(found.concurrency, 2)) == printed
+    assert found.slots == int(printed[1]) and found.fits == (printed[1] >= 1) == (not found.too_long)
+
+
+def test_what_a_gpu_gives_beside_weights_and_cache(model):
+    """The step that vLLM 0.32 tries: 2,048 tokens and 256 sequences below 70 GiB, 8,192 and 1,024 on an H200."""
+    wide = replace(model, hidden=3584, intermediate=18944, vocab=152064)
+    assert estimate(wide, GPU) == Overhead(256 * 152064 * LOGIT, GRAPHS, BESIDE_TORCH)
+    h200 = Device("NVIDIA H200", "gpu", 140 * GIB, 139 * GIB)
+    assert estimate(wide, h200).activations == 1024 * 152064 * LOGIT
+    assert estimate(wide, replace(h200, name="A100 80GB")).activations == 256 * 152064 * LOGIT
+    assert estimate(wide, GPU, sequences=8).activations == 2048 * 2 * (2 * 3584 + 3 * 18944)
+    assert estimate(wide, GPU, graphs=False).graphs == 0
+    assert estimate(wide, CPU) == Overhead(rest=CPU_PROCESSES)
+
+
+def test_what_is_known_takes_the_estimates_place(model):
+    known = Overhead(3 * GIB, GIB, GIB)
+    found = capacity(model, GPU, loaded=2 * GIB, draft=GIB, overhead=known)
+    assert (found.weights, found.activations, found.graphs, found.overhead) == (2 * GIB, 3 * GIB, GIB, 5 * GIB)
+    assert found.kv_budget == found.available - 8 * GIB
+    assert (found.total, found.others) == (24 * GIB, GIB)
 
 
 def test_known_models():
@@ -51,7 +89,7 @@ def test_known_models():
 def test_the_gpu_budget_is_what_is_left(model):
     found = capacity(model, GPU)
     assert found.available == int(24 * GIB * 0.92) < GPU.free_bytes
-    assert found.kv_budget == found.available - 2 * model.parameters - GPU_OVERHEAD
+    assert found.kv_budget == found.available - 2 * model.parameters - estimate(model, GPU).total
     assert capacity(model, replace(GPU, free_bytes=5 * GIB)).available == 5 * GIB
     assert found.fits and found.slots == found.tokens_that_fit // 128
 
@@ -59,7 +97,7 @@ def test_the_gpu_budget_is_what_is_left(model):
 def test_weights_that_do_not_fit(model):
     found = capacity(replace(model, parameters=20 * 10**9), GPU)
     assert not found.fits and found.kv_budget == 0 and found.tokens_that_fit == 0 and found.slots == 0
-    assert "41.5 GB" in str(found.sentence) and "23.7 GB" in str(found.sentence)
+    assert "40.7 GB" in str(found.sentence) and "23.7 GB" in str(found.sentence)
     assert not capacity(model, GPU, kv_budget=23 * GIB).fits
 
 

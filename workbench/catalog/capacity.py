@@ -5,17 +5,14 @@ from dataclasses import dataclass
 from workbench import figures
 from workbench.catalog.devices import Device, devices
 from workbench.catalog.model import Model
+from workbench.catalog.overhead import GIB, Overhead, estimate
 from workbench.words import Sentence
 
 __all__ = ["Capacity", "Device", "capacity", "devices", "kv_bytes_per_token"]
 
-GIB = 2**30
 MEMORY_SHARE = 0.92  # vLLM's own default of how much of a GPU it takes
-# Three Python processes with torch, and activations: measured with vLLM 0.32 and a model of 135 M parameters.
-CPU_OVERHEAD = 2_100_000_000
-# The CUDA context, activations of one step and captured graphs of a small model.
-GPU_OVERHEAD = 1_500_000_000
 BLOCK = 128  # tokens in the largest default block of vLLM's cache, the CPU's
+GPU_BLOCK = 16
 _PACKED_BITS = {"INT8": 8, "INT4": 4}
 _SCALES = 2 / 64  # bytes a packed weight takes on top: one 16-bit scale for 64
 
@@ -24,9 +21,12 @@ _SCALES = 2 / 64  # bytes a packed weight takes on top: one 16-bit scale for 64
 class Capacity:
     """All sizes in bytes. `weights` as they lie in memory; `kv_budget` is what is left for keys and values.
 
-    `kv_bytes` is what `context` tokens take, `tokens_that_fit` how many the budget holds, `slots` how many
-    conversations of full length. `roofline_tok_s` is the most that the memory's bandwidth allows one conversation:
-    every weight is read once for each token. None where a figure is not known.
+    Of the device's `total`, `others` is what others hold of it now. `draft` is what a draft's weights take;
+    `activations` and `graphs` are parts of the `overhead`, told apart on GPUs only. `kv_bytes` is what `context`
+    tokens take, `tokens_that_fit` how many the budget holds; `kv_tokens` is the figure that vLLM will print: the
+    cache's whole blocks of `block` tokens, given to `concurrency` conversations of full length; `slots` are the whole
+    ones of those. `roofline_tok_s` is the most that the memory's bandwidth allows one conversation: every weight is
+    read once for each token. None where a figure is not known.
     """
 
     precision: str
@@ -44,11 +44,24 @@ class Capacity:
     unpacked: bool
     fits: bool
     sentence: Sentence
+    total: int = 0
+    others: int = 0
+    draft: int = 0
+    activations: int = 0
+    graphs: int = 0
+    block: int = BLOCK
+    kv_tokens: int | None = None
+    concurrency: float | None = None
 
     @property
     def needed(self) -> int:
         """Weights, overhead and one conversation of the chosen length."""
-        return self.weights + self.overhead + (self.kv_bytes or 0)
+        return self.weights + self.draft + self.overhead + (self.kv_bytes or 0)
+
+    @property
+    def too_long(self) -> bool:
+        """Whether not even one conversation of the chosen length has room in the cache."""
+        return self.concurrency is not None and self.concurrency < 1
 
     @property
     def remark(self) -> Sentence | None:
@@ -61,7 +74,7 @@ class Capacity:
     @property
     def longest(self) -> int | None:
         """The longest context to propose in tokens: whole blocks, less the one that vLLM keeps for itself."""
-        return None if self.tokens_that_fit is None else _longest(self.tokens_that_fit)
+        return None if self.tokens_that_fit is None else _longest(self.tokens_that_fit, self.block)
 
 
 def kv_bytes_per_token(model: Model, kv_dtype_bytes: int = 2) -> int | None:
@@ -87,13 +100,19 @@ def capacity(
     kv_value_bytes: int | None = None,
     memory_share: float = MEMORY_SHARE,
     beside: int = 0,
+    loaded: int | None = None,
+    draft: int = 0,
+    overhead: Overhead | None = None,
+    block: int | None = None,
 ) -> Capacity:
     """The capacity of `device` for `model` served as "FP16", "INT8" or "INT4" with `context` tokens.
 
     `weights` is the size of a checkpoint where it is known, such as a plan's prediction. `kv_budget` fixes the cache
     in bytes; else it takes what is left. `value_bytes` is the width of the computing type: 4 on a CPU, where vLLM is
     run in float32 unless the format of the weights forbids it, otherwise 2; `kv_value_bytes` that of the KV cache where
-    it differs. `beside` are the bytes that a draft leaves in the same cache for each token.
+    it differs. `beside` are the bytes that a draft leaves in the same cache for each token, `draft` those of its
+    weights. `loaded` is what the weights take once loaded, `overhead` all else, where they are known; `block` is the
+    size of the cache's blocks in tokens where it was chosen.
     """
     on_cpu = device.kind == "cpu"
     halved = model.quantization is not None and model.quantization.half_only
@@ -102,35 +121,63 @@ def capacity(
     packed = precision in _PACKED_BITS
     # vLLM's CPU kernel takes 4 bits and 16-bit activations only.
     unpacked = on_cpu and packed and (value_bytes > 2 or precision != "INT4" or not device.packed_kernel)
-    memory = _in_memory(model, precision, weights, value_bytes, unpacked)
-    overhead = CPU_OVERHEAD if on_cpu else GPU_OVERHEAD
+    memory = loaded or _in_memory(model, precision, weights, value_bytes, unpacked)
+    overhead = overhead or estimate(model, device)
     available = device.free_bytes if on_cpu else min(device.free_bytes, int(device.total_bytes * memory_share))
-    left = available - memory - overhead
+    left = available - memory - draft - overhead.total
     budget = max(0, left) if kv_budget is None else kv_budget
     per_token = kv_bytes_per_token(model, kv_value_bytes or value_bytes)
     per_token = None if per_token is None else per_token + beside
     tokens = budget // per_token if per_token else None
+    block = _block(model, on_cpu, block)
+    kv_tokens, concurrency = _printed(budget, per_token, block, context)
     kv_bytes = per_token * context if per_token and context else None
     bandwidth = device.bandwidth_bytes_s
     room = left >= 0 and (kv_budget is None or left >= kv_budget)
-    fits = room and (kv_bytes is None or kv_bytes <= budget)
+    fits = room and (concurrency is None or concurrency >= 1)
     return Capacity(
         precision=precision,
         context=context,
         value_bytes=value_bytes,
         weights=memory,
-        overhead=overhead,
+        overhead=overhead.total,
         available=available,
         kv_budget=budget,
         kv_bytes_per_token=per_token,
         kv_bytes=kv_bytes,
         tokens_that_fit=tokens,
-        slots=tokens // context if tokens is not None and context else None,
+        slots=None if concurrency is None else int(concurrency),
         roofline_tok_s=bandwidth / _read_per_token(model, memory, value_bytes) if bandwidth and memory else None,
         unpacked=unpacked,
         fits=fits,
-        sentence=_sentence(memory + overhead + (kv_budget or 0), available, room, context, kv_bytes, budget, tokens),
-    )
+        sentence=_sentence(
+            memory + draft + overhead.total + (kv_budget or 0), available, room, context, kv_bytes, budget,
+            (tokens, kv_tokens, block),
+        ),
+        total=device.total_bytes,
+        others=max(0, device.total_bytes - device.free_bytes),
+        draft=draft,
+        activations=overhead.activations,
+        graphs=overhead.graphs,
+        block=block,
+        kv_tokens=kv_tokens,
+        concurrency=concurrency,
+    )  # fmt: skip
+
+
+def _block(model: Model, on_cpu: bool, chosen: int | None) -> int:
+    """Tokens in a block. The CPU's kernel for compressed keys and values (MLA) has one size only."""
+    if on_cpu:
+        return GPU_BLOCK if model.latent else chosen or BLOCK
+    return chosen or GPU_BLOCK
+
+
+def _printed(budget: int, per_token: int | None, block: int, context: int | None) -> tuple[int | None, float | None]:
+    """The tokens of the cache and the conversations of full length it holds, by vLLM's own division and rounding."""
+    if not per_token or not context:
+        return None, None
+    concurrency = budget // (block * per_token) / -(-context // block)
+    return int(concurrency * context), concurrency
 
 
 def _in_memory(model: Model, precision: str, stored: int | None, value_bytes: int, unpacked: bool) -> int:
@@ -152,8 +199,9 @@ def _read_per_token(model: Model, memory: int, value_bytes: int) -> int:
     return max(1, memory - unused)
 
 
-def _longest(tokens: int) -> int:
-    return max(0, tokens // BLOCK - 1) * BLOCK
+def _longest(tokens: int, block: int) -> int:
+    step = max(BLOCK, block)
+    return max(0, tokens // step - 1) * step
 
 
 def _sentence(
@@ -163,8 +211,10 @@ def _sentence(
     context: int | None,
     kv_bytes: int | None,
     budget: int,
-    tokens: int | None,
+    cache: tuple[int | None, int | None, int],
 ) -> Sentence:
+    """`cache` is (tokens that fit, tokens as printed, tokens of a block)."""
+    tokens, printed, block = cache
     if not room:
         return Sentence(
             "Too large for this device: {needed} are needed and {available} are free.",
@@ -172,12 +222,12 @@ def _sentence(
         )
     if tokens is None or not context or kv_bytes is None:
         return Sentence("The weights fit; how much a token takes is not known.")
-    values = {"context": figures.tokens(context), "tokens": figures.tokens(tokens), "slots": tokens // context}
-    if kv_bytes > budget:
+    values = {"context": figures.tokens(context), "tokens": figures.tokens(tokens), "slots": printed // context}
+    if printed < context:
         values |= {
             "needed": f"{kv_bytes / GIB:.2f}",
             "budget": f"{budget / GIB:.2f}",
-            "longest": figures.tokens(_longest(tokens)),
+            "longest": figures.tokens(_longest(tokens, block)),
         }
         return Sentence(
             "{context} tokens need {needed} GiB of KV cache and {budget} GiB are there: {tokens} tokens fit. "
@@ -185,5 +235,6 @@ def _sentence(
             values,
         )
     return Sentence(
-        "Fits: {slots} {slots:conversation|conversations} of {context} tokens; the KV cache holds {tokens}.", values
+        "Fits: {slots} {slots:conversation|conversations} of {context} tokens; the KV cache holds {tokens}.",
+        values | {"tokens": figures.tokens(printed)},
     )

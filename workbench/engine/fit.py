@@ -63,8 +63,7 @@ def left_over(found: Capacity) -> int:
 
 def shorter_context(found: Capacity) -> int | None:
     """The context to propose where only the context is too long; None where there is nothing to propose."""
-    too_long = found.kv_bytes is not None and found.kv_bytes > found.kv_budget
-    return found.longest or None if too_long and not found.fits else None
+    return found.longest or None if found.too_long else None
 
 
 def measured_kv(found: Capacity, tokens: int | None) -> int | None:
