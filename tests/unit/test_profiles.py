@@ -22,7 +22,7 @@ FULL = Profile(
     attention="FLASH_ATTN", adapters=(Adapter("a", Path("/l/a")),), chat_template=Path("/t.jinja"),
     speculation=Speculation("draft_model", 3, Path("/d"), steps=((4, 3), (16, 1))), port=8100, extra=("--seed", "1"),
     tensor_parallel=2, pipeline_parallel=3, data_parallel=4, executor="ray", ray_address="head:6379",
-    tool_parser="hermes",
+    tool_parser="hermes", long_prefill=256,
 )  # fmt: skip
 FLAGS = frozenset({*command.FLAGS.values(), "--enable-lora", "--max-loras", "--max-lora-rank", "--seed"})
 FLAGS |= {"--enable-auto-tool-choice", "--data-parallel-backend"}

@@ -36,6 +36,8 @@ class EngineOptions(QWidget):
         self.kv_dtype = self._combo({value: value for value in KV_DTYPES})
         self.batched = OptionalNumber(1_000_000, 256)
         self.batched.valueChanged.connect(self._on_changed)
+        self.long_prefill = OptionalNumber(1_000_000, 256)
+        self.long_prefill.valueChanged.connect(self._on_changed)
         self.prefix = self._combo(ON_OFF)
         self.scheduling = self._combo({value: ORDERS[value] for value in SCHEDULING})
         self.running = self._combo({value: WAYS[value] for value in RUNNING})
@@ -48,6 +50,7 @@ class EngineOptions(QWidget):
         rows = FormGrid()
         rows.add("KV cache type", self.kv_dtype)
         rows.add("Tokens a step", self.batched)
+        rows.add("Tokens a step of one prompt", self.long_prefill)
         rows.add("Prefix cache", self.prefix)
         rows.add("Scheduling", self.scheduling)
         rows.add("Running", self.running)
@@ -56,8 +59,8 @@ class EngineOptions(QWidget):
         rows.add("LoRA adapters", self.adapters)
         rows.add("Tool call parser", self.tool_parser)
         self._parts: dict[str, QWidget] = {
-            "kv_dtype": self.kv_dtype, "batched_tokens": self.batched, "prefix_cache": self.prefix,
-            "scheduling": self.scheduling, "attention": self.attention, "chat_template": self.template,
+            "kv_dtype": self.kv_dtype, "batched_tokens": self.batched, "long_prefill": self.long_prefill,
+            "prefix_cache": self.prefix, "scheduling": self.scheduling, "attention": self.attention, "chat_template": self.template,
             "adapters": self.adapters, "tool_parser": self.tool_parser,
         }  # fmt: skip
         whole = QVBoxLayout(self)
@@ -78,6 +81,7 @@ class EngineOptions(QWidget):
         return {
             "kv_dtype": self.kv_dtype.currentData(),
             "batched_tokens": self.batched.number,
+            "long_prefill": self.long_prefill.number,
             "prefix_cache": self.prefix.currentData(),
             "scheduling": self.scheduling.currentData(),
             "running": self.running.currentData(),
@@ -96,6 +100,7 @@ class EngineOptions(QWidget):
         ):  # fmt: skip
             box.setCurrentIndex(next(index for index in range(box.count()) if box.itemData(index) == value))
         self.batched.show_number(profile.batched_tokens)
+        self.long_prefill.show_number(profile.long_prefill)
         self.attention.setText(profile.attention)
         self.template.setText(str(profile.chat_template or ""))
         self.adapters.setText(shlex.join(f"{each.name}={each.folder}" for each in profile.adapters))
