@@ -12,8 +12,9 @@ from ui.tasks import Tasks
 from workbench.engine import monitor, plugin_words, serve, served, together
 from workbench.engine.client import Endpoint
 from workbench.engine.profile import Profile
+from workbench.engine.separation import Separation
 from workbench.errors import WorkbenchError
-from workbench.events import EngineLog, EnginePhase, EngineReady, EngineSample, Event, Failed
+from workbench.events import EngineLog, EnginePhase, EngineReady, EngineSample, Event, Failed, LegEvent
 from workbench.runs import EngineRun
 from workbench.settings import Settings
 from workbench.words import Sentence
@@ -24,7 +25,8 @@ SIDES = ("original", "quantized")
 class Engines(QObject):
     """Starts and ends engines by side, "original" (blue) or "quantized" (amber), and keeps what each is now.
 
-    `pair_note` says how the last pair was started.
+    A side may be one engine of a Profile, or the engines of a Separation with a front. `pair_note` says how the last
+    pair was started.
     """
 
     changed = Signal(str)  # an event of this side's engine came
@@ -36,12 +38,12 @@ class Engines(QObject):
         self._settings = settings
         self._owner = tasks
         self._runs = {side: EngineRun() for side in SIDES}
-        self._profiles: dict[str, Profile] = {}
+        self._chosen: dict[str, Profile | Separation] = {}
         self._logs: dict[str, Path] = {}
         self._serving: dict[str, list[asyncio.Task]] = {side: [] for side in SIDES}  # the last is the present one
         self._watching: dict[str, asyncio.Task] = {}
         self._heard_s: dict[str, float] = {}
-        self._next: tuple[str, Profile] | None = None  # starts when the other side has loaded
+        self._next: tuple[str, Profile | Separation] | None = None  # starts when the other side has loaded
         self._alternating = False
         self._past: set[str] = set()  # sides that show an engine of an earlier run
 
@@ -67,9 +69,19 @@ class Engines(QObject):
         """Whether a process of this side lives or is about to."""
         return self.state(side) not in ("stopped", "failed")
 
-    def profile(self, side: str) -> Profile | None:
+    def chosen(self, side: str) -> Profile | Separation | None:
         """What the side was last started with."""
-        return self._profiles.get(side)
+        return self._chosen.get(side)
+
+    def profile(self, side: str) -> Profile | None:
+        """The profile of that: of several engines the one that writes the answers; None where others started it."""
+        chosen = self._chosen.get(side)
+        return chosen.decode[0].profile if isinstance(chosen, Separation) else chosen
+
+    def separation(self, side: str) -> Separation | None:
+        """The engines that the side was last started with, where prefill and decode are apart."""
+        chosen = self._chosen.get(side)
+        return chosen if isinstance(chosen, Separation) else None
 
     def endpoint(self, side: str) -> Endpoint | None:
         """Where the side's engine answers; None unless it is ready."""
@@ -88,12 +100,12 @@ class Engines(QObject):
         run = EngineRun()
         for event in events:
             run.apply(event)
-        self._runs[side], self._profiles[side] = run, profile
+        self._runs[side], self._chosen[side] = run, profile
         self._past.add(side)
         self.changed.emit(side)
 
-    def start(self, side: str, profile: Profile) -> None:
-        """Start `profile` on this side; an engine that runs there is ended first."""
+    def start(self, side: str, chosen: Profile | Separation) -> None:
+        """Start `chosen` on this side; what runs there is ended first."""
         assert side in SIDES, side
         self._past.discard(side)
         if self._next and self._next[0] == side:
@@ -101,15 +113,15 @@ class Engines(QObject):
         before = self._alive(side)
         for task in before:
             task.cancel()
-        self._profiles[side] = profile
+        self._chosen[side] = chosen
         if not before:
             self._runs[side] = EngineRun()
         # Those that still end stay listed: nobody may start before their memory is free.
-        self._serving[side] = [*before, self._owner.start(self._serve(side, profile, before))]
+        self._serving[side] = [*before, self._owner.start(self._serve(side, chosen, before))]
         self._heard_s[side] = time.monotonic()
         self.changed.emit(side)
 
-    def start_pair(self, original: Profile, quantized: Profile) -> None:
+    def start_pair(self, original: Profile | Separation, quantized: Profile | Separation) -> None:
         """Start both: together where they fit, else the original first; `pair_note` then says which it is."""
         self._owner.start(self._start_pair(original, quantized))
 
@@ -130,41 +142,50 @@ class Engines(QObject):
 
     def can_switch(self, side: str) -> bool:
         """Whether this side waits for its turn because a pair does not fit beside each other."""
-        return self._alternating and side in self._profiles and not self.is_running(side)
+        return self._alternating and side in self._chosen and not self.is_running(side)
 
-    async def switch(self, side: str, profile: Profile | None = None) -> None:
-        """End the other side's engine, then start this one: with `profile`, or as it was last started."""
-        profile = profile or self._profiles[side]
+    async def switch(self, side: str, chosen: Profile | Separation | None = None) -> None:
+        """End the other side's engine, then start this one: with `chosen`, or as it was last started."""
+        chosen = chosen or self._chosen[side]
         await self.stop_all()
-        self.start(side, profile)
+        self.start(side, chosen)
 
-    async def _start_pair(self, original: Profile, quantized: Profile) -> None:
+    async def _start_pair(self, original: Profile | Separation, quantized: Profile | Separation) -> None:
         await self.stop_all()
-        self._profiles = {"original": original, "quantized": quantized}
-        chosen = await asyncio.to_thread(together.of_profiles, original, quantized)
-        self.pair_note = chosen.note
-        self._alternating = chosen.order == "one at a time"
-        if chosen.shares:
+        self._chosen = {"original": original, "quantized": quantized}
+        if isinstance(original, Separation) or isinstance(quantized, Separation):
+            self.pair_note, self._alternating = None, False
+            self._next = ("quantized", quantized)  # vLLM measures the free memory while it loads
+            self.start("original", original)
+            return
+        plan = await asyncio.to_thread(together.of_profiles, original, quantized)
+        self.pair_note = plan.note
+        self._alternating = plan.order == "one at a time"
+        if plan.shares:
             original, quantized = (
                 replace(profile, memory_share=profile.memory_share or share)
-                for profile, share in zip((original, quantized), chosen.shares, strict=True)
+                for profile, share in zip((original, quantized), plan.shares, strict=True)
             )
-        if chosen.order == "at once":
+        if plan.order == "at once":
             self.start("quantized", quantized)
-        elif chosen.order == "in turn":
+        elif plan.order == "in turn":
             self._next = ("quantized", quantized)
         self.start("original", original)
 
     def _alive(self, side: str) -> list[asyncio.Task]:
         return [task for task in self._serving[side] if not task.done()]
 
-    async def _serve(self, side: str, profile: Profile, before: list[asyncio.Task]) -> None:
+    async def _serve(self, side: str, chosen: Profile | Separation, before: list[asyncio.Task]) -> None:
         if before:
             await asyncio.wait(before)
         self._runs[side] = EngineRun()
         self._logs[side] = served.log_file(side)
         try:
-            await serve.serve(profile, self._settings, lambda event: self._take(side, event), self._logs[side])
+            if isinstance(chosen, Separation):
+                from workbench.engine.apart import serve_separated as run
+            else:
+                run = serve.serve
+            await run(chosen, self._settings, lambda event: self._take(side, event), self._logs[side])
         except WorkbenchError as error:
             if self._runs[side].state != "failed":
                 self._take(side, Failed(error.message, error.hint_template, error.values))
@@ -177,17 +198,19 @@ class Engines(QObject):
     def _take(self, side: str, event: Event) -> None:
         run = self._runs[side]
         run.apply(event)
-        if isinstance(event, EngineLog | EnginePhase):
+        own = event.event if isinstance(event, LegEvent) else event
+        if isinstance(own, EngineLog | EnginePhase):
             self._heard_s[side] = time.monotonic()
         if isinstance(event, EngineLog) and (note := plugin_words.note(event.text)) and note not in run.notes:
             run.apply(note)
         if isinstance(event, EngineReady):
-            endpoint = Endpoint(event.url, event.key, event.model)
-            self._watching[side] = self._owner.start(
-                monitor.watch(endpoint, lambda sample: self._take_sample(side, run, sample))
-            )
+            if self.separation(side) is None:  # a front has no figures, its engines tell theirs themselves
+                endpoint = Endpoint(event.url, event.key, event.model)
+                self._watching[side] = self._owner.start(
+                    monitor.watch(endpoint, lambda sample: self._take_sample(side, run, sample))
+                )
             self._start_next(side)
-        self.changed.emit(side)
+        (self.sampled if isinstance(own, EngineSample) else self.changed).emit(side)
 
     def _take_sample(self, side: str, run: EngineRun, event: EngineSample) -> None:
         if run is self._runs[side]:

@@ -60,6 +60,8 @@ class FakeEngines(QObject):
         scheduling = self.scheduling.get(side, "fcfs")
         return FakeProfile(self.model, self.speculation, self.adapters, scheduling) if ready else None
 
+    chosen = profile
+
     def can_switch(self, side):
         return self.alternating and self.state(side) == "stopped"
 

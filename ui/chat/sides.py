@@ -52,7 +52,8 @@ class Sides(QObject):
     def names(self, side: str) -> list[str]:
         """The models that a ready engine answers as: the model itself first, then its adapters."""
         endpoint, profile = self._engines.endpoint(side), self._engines.profile(side)
-        return [endpoint.model, *(adapter.name for adapter in profile.adapters)] if endpoint and profile else []
+        adapters = profile.adapters if profile else ()
+        return [endpoint.model, *(adapter.name for adapter in adapters)] if endpoint else []
 
     def answer_as(self, side: str, name: str) -> None:
         """Ask this one of the side's models from now on."""
@@ -95,14 +96,14 @@ class Sides(QObject):
         if self._engines.endpoint(side) is None:
             if self._engines.can_switch(side):
                 return "Run this side instead"
-            return "Start again" if self._engines.state(side) == "failed" and self._engines.profile(side) else None
+            return "Start again" if self._engines.state(side) == "failed" and self._engines.chosen(side) else None
         behind = conversation.turns and side not in conversation.turns[-1].replies
         return "Answer here too" if behind else None
 
     def restart(self, side: str) -> None:
         """Start an engine that failed, as it was."""
-        if self._engines.state(side) == "failed" and (profile := self._engines.profile(side)):
-            self._engines.start(side, profile)
+        if self._engines.state(side) == "failed" and (chosen := self._engines.chosen(side)):
+            self._engines.start(side, chosen)
 
     def has_column(self, side: str, conversation: Conversation) -> bool:
         """A side with an engine, also one that was there and died, or with something said in this chat."""
