@@ -466,7 +466,7 @@ class ReplyText:
 class ReplyDone:
     """The stream ended well or was stopped. Seconds by the client's clock; tokens as the server counted them.
 
-    `reason` is stop, length or stopped. `ttft_s` is to the first text of any kind, `tokens_per_s` over the
+    `reason` is stop, length, tool_calls or stopped. `ttft_s` is to the first text of any kind, `tokens_per_s` over the
     tokens after the first chunk. `accepted` and `drafted` are the draft tokens of this reply where the engine
     tells; `mean_accepted` is tokens gained per drafting step (1 + accepted ÷ drafts).
     """

@@ -33,10 +33,24 @@ def answer(*words: str, delay_s: float = 0.0) -> list:
     ]
 
 
+OPENAI = {
+    "model", "messages", "stream", "stream_options", "max_tokens", "temperature", "top_p", "seed", "stop", "n", "tools",
+    "tool_choice", "response_format", "logprobs", "top_logprobs",
+}  # fmt: skip
+
+
+def strange(body: dict) -> str:
+    """The fields of a request that OpenAI's interface has not."""
+    options = {f"stream_options.{name}" for name in body.get("stream_options", {}) if name != "include_usage"}
+    return ", ".join(sorted((set(body) - OPENAI) | options))
+
+
 class FakeServer:
     """Runs in a thread of its own, so that a blocked test loop cannot slow its script.
 
     `script` is a list of (delay in seconds, chunk): a dict becomes one event, text and bytes go out as they are.
+    `pages` are further answers by path: (status, text, content type); they come before all else. `listed` are more
+    fields of each model in the list. A `strict` server refuses fields that OpenAI's interface has not.
     Set `script`, `metrics`, `status` and `body` at any time; `requests` holds the chats' bodies, `headers` theirs,
     `sent_s` the monotonic time of each chunk of the last chat, `disconnected_s` those at which a client left before
     the end.
@@ -45,6 +59,10 @@ class FakeServer:
     def __init__(self, script: Sequence = (), *, metrics: str = "", models: Sequence[str] = ("fake",), key: str = ""):
         self.script, self.metrics, self.models, self.key = list(script), metrics, list(models), key
         self.status, self.body = 200, ""
+        self.pages: dict[str, tuple[int, str, str]] = {}
+        self.listed: dict[str, Any] = {}
+        self.strict = False
+        self.asked: list[str] = []
         self.requests: list[dict] = []
         self.headers: list[dict[str, str]] = []
         self.sent_s: list[float] = []
@@ -95,16 +113,21 @@ class FakeServer:
         headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in rest)}
         sent = await reader.readexactly(int(headers.get("content-length", 0)))
         path = first.split(" ")[1]
+        self.asked.append(path)
+        if path in self.pages:
+            return self._reply(writer, *self.pages[path])
         if path.startswith("/v1/") and self.key and headers.get("authorization") != f"Bearer {self.key}":
             return self._reply(writer, 401, json.dumps({"error": {"message": "Unauthorized"}}))
         if path == "/v1/models":
-            return self._reply(writer, 200, json.dumps({"data": [{"id": name} for name in self.models]}))
+            return self._reply(writer, 200, json.dumps({"data": [{"id": name, **self.listed} for name in self.models]}))
         if path == "/metrics":
             return self._reply(writer, 200, self.metrics, "text/plain")
         if path != "/v1/chat/completions":
             return self._reply(writer, 200 if path == "/health" else 404, "")
         self.requests.append(json.loads(sent))
         self.headers.append(headers)
+        if self.strict and (unknown := strange(self.requests[-1])):
+            return self._reply(writer, 400, json.dumps({"error": {"message": f"Unrecognized field: {unknown}"}}))
         if self.status != 200:
             return self._reply(writer, self.status, self.body)
         await self._play(reader, writer)

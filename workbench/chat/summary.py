@@ -33,6 +33,8 @@ def notes(reply: Reply, together: bool = False) -> list[tuple[Sentence, bool]]:
         said.append((Sentence("Interrupted: Lathe ended before the answer did."), True))
     elif reply.done and reply.done.reason == "length":
         said.append((Sentence("Cut off at the length limit."), False))
+    elif reply.done and reply.done.reason == "tool_calls":
+        said.append((Sentence("The model calls a tool. Lathe runs none: programs that use the engine do."), False))
     if reply.error:
         said.append((Sentence(reply.error.message, reply.error.values), True))
         if reply.error.hint:

@@ -24,11 +24,15 @@ LINGER_S = 0.5  # for a server that keeps the connection after the last event
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A server: `url` with or without /v1, the key it asks for ("" for none), the model's served name."""
+    """A server: `url` with or without /v1, the key it asks for ("" for none), the model's served name.
+
+    `vllm` is False for other servers: those refuse the fields that only vLLM knows.
+    """
 
     url: str
     key: str = ""
     model: str = ""
+    vllm: bool = True
 
     @property
     def root(self) -> str:
@@ -44,13 +48,17 @@ class Endpoint:
         except ValueError:
             return host == "localhost"
 
-    def open(self, timeout: httpx.Timeout | float = TIMEOUT) -> httpx.AsyncClient:
-        """A client for this server. Loopback goes direct whatever the environment says."""
+    def open(self, timeout: httpx.Timeout | float = TIMEOUT, keep: bool = True) -> httpx.AsyncClient:
+        """A client for this server. Loopback goes direct whatever the environment says.
+
+        Without `keep` each request has a connection of its own.
+        """
         headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
         return httpx.AsyncClient(
             base_url=self.root,
             headers=headers,
             timeout=timeout,
+            limits=httpx.Limits(max_keepalive_connections=None if keep else 0),
             trust_env=not self.is_local,
             verify=not self.root.startswith("http://"),  # without TLS, reading all certificates would only take time
         )
@@ -72,6 +80,10 @@ class Sampling:
         """Without the fields that an engine refuses while it speculates: it would answer with 400."""
         fields = [name for name in self.__slots__ if name in REFUSED_FIELDS]
         return replace(self, **dict.fromkeys(fields)) if speculates else self
+
+    def plain(self) -> "Sampling":
+        """With the fields of OpenAI's interface alone."""
+        return Sampling(self.max_tokens, self.temperature, self.top_p, seed=self.seed)
 
     def chosen(self) -> dict[str, float | int]:
         """The values that go into the request."""
@@ -111,17 +123,17 @@ async def chat(
     stream = _Stream(TokenTimes(time.monotonic()), on_event)
     on_event(ReplyStarted(stream.times.started_s))
     options = {"include_usage": True}
-    if endpoint.is_local:
-        # Tells how many tokens the first chunk held. Hosted services refuse options that they do not know.
+    if endpoint.vllm:
+        # Tells how many tokens the first chunk held.
         options["continuous_usage_stats"] = True
     body = {
         "model": endpoint.model,
         "messages": messages,
-        **sampling.chosen(),
+        **(sampling if endpoint.vllm else sampling.plain()).chosen(),
         "stream": True,
         "stream_options": options,
     }
-    if priority is not None:
+    if priority is not None and endpoint.vllm:
         body["priority"] = priority
     try:
         async with client as http, http.stream("POST", "/v1/chat/completions", json=body) as answer:
@@ -154,6 +166,7 @@ class _Stream:
         self._speculation: dict[str, Any] = {}
         self._reason = ""
         self._half = {False: "", True: ""}
+        self._calling: int | None = None  # which call of a tool is being written
 
     async def read(self, answer: httpx.Response) -> ReplyDone | ReplyFailed:
         """Read to the end. HTTP 200 and [DONE] prove nothing: an engine that died says so in a chunk before."""
@@ -194,8 +207,12 @@ class _Stream:
         for choice in chunk.get("choices") or ():
             delta = choice.get("delta") or {}
             self._text(delta.get("reasoning") or delta.get("reasoning_content") or "", at_s, reasoning=True)
-            self._text(delta.get("content") or "", at_s, reasoning=False)
-            self._reason = choice.get("finish_reason") or self._reason
+            self._text(delta.get("content") or delta.get("refusal") or "", at_s, reasoning=False)
+            for call in delta.get("tool_calls") or ():
+                self._tool_call(call, at_s)
+            if reason := choice.get("finish_reason"):
+                self._end_tool_call(at_s)
+                self._reason = reason
         if usage := chunk.get("usage"):
             self._usage = usage
             # The closing summary comes after the last token: its time says nothing about speed.
@@ -203,6 +220,21 @@ class _Stream:
                 self.times.count(at_s, usage.get("completion_tokens") or 0)
         if metrics := chunk.get("metrics"):
             self._speculation = metrics.get("speculative_decoding") or {}
+
+    def _tool_call(self, call: dict[str, Any], at_s: float) -> None:
+        """A call of a tool is the answer as well: written as the code that it is, piece by piece."""
+        function = call.get("function") or {}
+        index = call.get("index", 0)
+        if index != self._calling:
+            self._end_tool_call(at_s)
+            self._on_event(ReplyText(f"`{function.get('name') or '?'}`\n```json\n", at_s))
+            self._calling = index
+        self._text(function.get("arguments") or "", at_s, reasoning=False)
+
+    def _end_tool_call(self, at_s: float) -> None:
+        if self._calling is not None:
+            self._on_event(ReplyText("\n```\n", at_s))
+            self._calling = None
 
     def _text(self, text: str, at_s: float, reasoning: bool) -> None:
         if not text:

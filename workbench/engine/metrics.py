@@ -75,6 +75,11 @@ def read_engine(text: str, at_s: float) -> EngineSample:
     return EngineSample(at_s=at_s, accepted_per_position=_per_position(found.get(PER_POSITION, [])), **values)
 
 
+def is_vllm(text: str) -> bool:
+    """Whether this is vLLM's page: others show figures as well."""
+    return "vllm:" in text
+
+
 def _samples(text: str) -> dict[str, Labelled]:
     """The wanted samples by name. Other lines are dropped first: the parser is slow and the page long."""
     lines = [line for line in text.splitlines() if line[: _name_end(line)] in _WANTED]
