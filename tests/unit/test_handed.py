@@ -1,6 +1,6 @@
 """What is said of the prompt tokens that another engine has read."""
 
-from workbench.engine import handover
+from workbench.engine import handed
 from workbench.events import EnginePhase, EngineReady, EngineSample, LegEvent
 from workbench.runs import EngineRun
 
@@ -21,10 +21,10 @@ def test_the_decode_engines_are_summed_and_the_prefill_engine_left_out():
         decode_1=EngineSample(1.0, prompt_tokens=1200.0, external_tokens=1100.0),
         decode_2=EngineSample(1.0, prompt_tokens=300.0, external_tokens=290.0),
     )
-    assert str(handover.told(run)) == "1,390 of 1,500 prompt tokens came from the prefill engine."
+    assert str(handed.told(run)) == "1,390 of 1,500 prompt tokens came from the prefill engine."
 
 
 def test_nothing_is_said_before_the_first_prompt_or_without_the_counter():
-    assert handover.told(EngineRun()) is None
-    assert handover.told(run_of(decode=EngineSample(1.0, prompt_tokens=0.0, external_tokens=0.0))) is None
-    assert handover.told(run_of(decode=EngineSample(1.0, prompt_tokens=9.0))) is None
+    assert handed.told(EngineRun()) is None
+    assert handed.told(run_of(decode=EngineSample(1.0, prompt_tokens=0.0, external_tokens=0.0))) is None
+    assert handed.told(run_of(decode=EngineSample(1.0, prompt_tokens=9.0))) is None
