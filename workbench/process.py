@@ -48,11 +48,13 @@ async def run(
     grace_s: float = 8.0,
     merge_stderr: bool = False,
     on_start: Callable[[int], None] = lambda pid: None,
+    on_folder: Callable[[Path], None] = lambda folder: None,
 ) -> None:
     """Run `command` to its end and hand over the lines of its stdout; raises ProcessEnded when it fails.
 
     stderr is added to `log` (None: dropped), or with `merge_stderr` handed over too and all of it added to `log`.
-    `env` is the whole environment; `on_start` gets the guard's pid, below which the tree hangs. Cancelling
+    `env` is the whole environment; `on_start` gets the guard's pid, below which the tree hangs, and
+    `on_folder`, before that, the tree's folder for temporary files, which only this user may enter. Cancelling
     terminates the whole tree, kills what is left after `grace_s` seconds, and returns when nothing of it lives.
     """
     if not shutil.which(command[0]):
@@ -69,6 +71,7 @@ async def run(
     with ExitStack() as files:
         own = tempfile.mkdtemp(prefix=guard.PREFIX, dir=_short_folder())
         files.callback(shutil.rmtree, own, ignore_errors=True)  # a guard that was killed at once has not recorded it
+        on_folder(Path(own))
         guarded = [python, "-I", "-S", guard.__file__, str(grace_s), str(record), own, *command]
         kept = files.enter_context(log.open("ab", buffering=0)) if log else None
         start = log.stat().st_size if log else 0

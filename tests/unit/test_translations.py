@@ -20,6 +20,7 @@ TEMPLATES = {
     "Sentence": (0,),
     "Stage": (0,),
     "Note": (0, "message"),
+    "UsageOnly": (0, "reason"),
     "Failed": (0, 1, "message", "hint"),
     "Checked": (0, 2),
     "ReplyFailed": (0, 1, "message", "hint"),

@@ -1,4 +1,4 @@
-"""Lathe's vLLM plugin: ends the engine with its parent, and computes packed weights where no kernel does.
+"""Lathe's vLLM plugin: ends the engine with its parent, computes packed weights where no kernel does, tells of steps.
 
 vLLM calls `register` in each of its processes, in every vLLM of this interpreter, so it sleeps unless our launcher
 set LATHE_ENGINE. A failure here costs a feature, never the start of an engine.
@@ -13,6 +13,7 @@ import sys
 from workbench.engine import plugin_words
 
 SWITCH = "LATHE_ENGINE"
+TAP = "LATHE_TAP"
 
 _PR_SET_PDEATHSIG = 1
 
@@ -21,7 +22,7 @@ def register() -> None:
     """The entry point of `vllm.general_plugins`; may be called again in the same process."""
     if not os.environ.get(SWITCH):
         return
-    for part in (_end_with_parent, _supply_kernel):
+    for part in (_end_with_parent, _supply_kernel, _open_tap):
         try:
             part()
         except Exception as error:
@@ -62,3 +63,14 @@ def _supply_kernel() -> None:
     kernels = linear._POSSIBLE_KERNELS[PlatformEnum.CPU]
     if UnpackedLinearKernel not in kernels:
         kernels.insert(0, UnpackedLinearKernel)
+
+
+def _open_tap() -> None:
+    """Have the engine core report its steps and blocks to our launcher, where that listens."""
+    if not (path := os.environ.get(TAP)):
+        return
+    from vllm.config import SchedulerConfig
+
+    from workbench.engine import plugin_tap
+
+    plugin_tap.install(SchedulerConfig, path)

@@ -2,13 +2,15 @@
 
 import re
 
-from workbench.events import Note
+from workbench.events import Note, UsageOnly
 
 # vLLM's processes import this too: no import that vLLM's environment may lack.
 UNPACKED = "Lathe: INT{bits} weights are unpacked at load; no memory is saved on this processor"
 FAILED = "Lathe: the engine plugin could not be set up: {reason}"
+UNTAPPED = "Lathe: no map of the KV cache: {reason}"
 
 _UNPACKED = re.compile(re.escape(UNPACKED).replace(r"\{bits\}", r"(\d+)"))
+_UNTAPPED = re.compile(re.escape(UNTAPPED).replace(r"\{reason\}", "(.*)"))
 
 
 def note(line: str) -> Note | None:
@@ -19,3 +21,9 @@ def note(line: str) -> Note | None:
             {"bits": int(found[1])},
         )
     return None
+
+
+def usage_only(line: str) -> UsageOnly | None:
+    """What a line of the engine's log says of the tap's end; None when it says nothing of it."""
+    found = _UNTAPPED.search(line)
+    return UsageOnly("This engine's blocks cannot be read: {reason}", {"reason": found[1]}) if found else None

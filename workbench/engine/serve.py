@@ -25,12 +25,23 @@ from workbench.engine import (
     sockets,
     start,
     starts_kept,
+    tap,
 )
 from workbench.engine.causes import cause, cause_line
 from workbench.engine.profile import Profile
 from workbench.engine.speculation import NAMES
 from workbench.errors import WorkbenchError
-from workbench.events import EngineLog, EnginePhase, EngineReady, EngineStopped, Event, Failed, Note, StartExpected
+from workbench.events import (
+    EngineLog,
+    EnginePhase,
+    EngineReady,
+    EngineStopped,
+    Event,
+    Failed,
+    Note,
+    StartExpected,
+    UsageOnly,
+)
 from workbench.settings import Settings
 
 POLL_S = 0.25
@@ -134,6 +145,7 @@ class _Engine:
         self.notes: list[Note] = []
         self.started_s = self.heard_s = time.monotonic()
         self.guard_pid = 0
+        self.tap = tap.Listener(on_event)
 
     async def run(self) -> Failed:
         """Until it ended or died, which was not asked for: that is reported before what is left of it is ended."""
@@ -141,11 +153,12 @@ class _Engine:
         running = asyncio.create_task(
             process.run(
                 self.command.argv,
-                env=command.environment(self.command),
+                env=command.environment(self.command) | {tap.SWITCH: tap.NAME},
                 log=self.log,
                 merge_stderr=True,
                 on_line=self._on_line,
                 on_start=self._on_start,
+                on_folder=self.tap.open,
             )
         )
         watching = asyncio.create_task(self._watch())
@@ -162,6 +175,7 @@ class _Engine:
             for task in (watching, running):
                 task.cancel()
                 await process.outlast(task, STOPPED_S)
+            self.tap.close()
 
     def _fail(self, code: int | None) -> Failed:
         """Report why it ended with this status, or None: why it answers no more."""
@@ -183,6 +197,8 @@ class _Engine:
                 self.notes.append(note)
                 self.on_event(note)
         self.on_event(EngineLog(line))
+        if usage_only := plugin_words.usage_only(line):
+            self.on_event(usage_only)
         if phase := self.course.entered(line):
             self.on_event(EnginePhase(phase, self.heard_s))
 
@@ -233,6 +249,8 @@ class _Engine:
         loaded_s = time.monotonic()
         self.on_event(EnginePhase("warmup", loaded_s))
         warmup_s = await self._warm_up(client)
+        if not self.tap.heard and not any(map(plugin_words.usage_only, self.lines)):
+            self.on_event(UsageOnly("The engine reports no blocks: Lathe's plugin is missing there, or failed."))
         self.on_event(await monitor.sampled(client))  # what the warm-up counted is not the user's
         pid = sockets.owner(self.port, self.guard_pid) or next(iter(guard.children(self.guard_pid)), self.guard_pid)
         url = f"http://{command.HOST}:{self.port}"
