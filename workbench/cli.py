@@ -14,6 +14,7 @@ import typer
 from workbench import (
     __version__,
     cli_after,
+    cli_connections,
     cli_drafts,
     cli_export,
     cli_profiles,
@@ -261,6 +262,7 @@ cli_after.register(app)
 cli_recipes.register(app)
 cli_serve.register(app)
 cli_profiles.register(app)
+cli_connections.register(app)
 cli_export.register(app)
 cli_drafts.register(app)
 cli_whatif.register(app)

@@ -7,11 +7,12 @@ from typing import Annotated
 
 import typer
 
-from workbench import figures, settings, terminal
+from workbench import figures, keys, settings, terminal
 from workbench.chat.defaults import NEUTRAL, in_force, of_model
 from workbench.chat.remaining import expected_tokens
-from workbench.compare import SIDES, ask, compare, describe
-from workbench.engine.client import Endpoint, Sampling, models
+from workbench.compare import SIDES, Comparison, ask, compare, describe
+from workbench.engine import address, connections, remote
+from workbench.engine.client import Endpoint, Sampling
 from workbench.engine.profile import Profile
 from workbench.engine.served import served
 from workbench.engine.speculation import Speculation, read_steps
@@ -21,7 +22,7 @@ from workbench.interrupt import run_until_done
 from workbench.runs import Reply
 from workbench.words import say
 
-Target = Annotated[str, typer.Argument(help="A model folder, or the URL of a running server.")]
+Target = Annotated[str, typer.Argument(help="A model folder, the URL of a running server, or a connection's name.")]
 Prompt = Annotated[str | None, typer.Argument(help="The prompt; without it, lines from the terminal.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, for programs.")]
 Tokens = Annotated[int, typer.Option("--max-tokens", help="The longest answer.")]
@@ -64,7 +65,8 @@ def chat(
     if min_p and speculate != "off":
         raise WorkbenchError("vLLM refuses min_p while it speculates.", "Leave out --min-p or --speculate.")
     sampling = Sampling(max_tokens=max_tokens, temperature=temperature, min_p=min_p)
-    own = of_model(Path(target)) if own_values else NEUTRAL
+    there = connected(target, key, model)
+    own = of_model(Path(target)) if own_values and not there else NEUTRAL
     sampling = in_force(sampling, own, own_values).allowed(speculate != "off")
     replies: list[tuple[str, Reply]] = []
 
@@ -82,8 +84,8 @@ def chat(
                 raise WorkbenchError(reply.error.message, reply.error.hint, **reply.error.values)
 
     async def work() -> None:
-        if "://" in target:
-            await talk(Endpoint(target, key, model or await first_model(target, key)))
+        if there:
+            await talk(remote.endpoint_of(await remote.probe(there)))
             return
         chosen = profile_of(Path(target), speculate, draft_tokens, context)
         chosen = replace(chosen, scheduling="priority" if by_length else chosen.scheduling)
@@ -100,24 +102,31 @@ def chat(
 
 
 def compare_models(
-    original: Annotated[Path, typer.Argument(help="The original's folder.")],
-    quantized: Annotated[Path, typer.Argument(help="The quantized folder.")],
+    original: Annotated[str, typer.Argument(help="The original's folder, a server's URL or a connection's name.")],
+    quantized: Annotated[str, typer.Argument(help="The same of the quantized.")],
     prompt: Annotated[list[str], typer.Option("--prompt", help="Repeatable.")],
     speculate: Speculate = "off",
     draft_tokens: DraftTokens = 4,
     max_tokens: Tokens = 256,
     temperature: Temperature = 0.0,
     context: Context = None,
+    key: Key = "",
     as_json: Json = False,
 ) -> None:
     """The same prompts to an original and its quantized model, each timed alone."""
-    profiles = {
-        side: profile_of(folder, speculate, draft_tokens, context)
-        for side, folder in zip(SIDES, (original, quantized), strict=True)
-    }
     sampling = Sampling(max_tokens=max_tokens, temperature=temperature)
+
+    async def target_of(text: str) -> Profile | Endpoint:
+        if there := connected(text, key):
+            return remote.endpoint_of(await remote.probe(there))
+        return profile_of(Path(text), speculate, draft_tokens, context)
+
+    async def work(progress: terminal.JobProgress) -> Comparison:
+        targets = {side: await target_of(text) for side, text in zip(SIDES, (original, quantized), strict=True)}
+        return await compare(targets, prompt, sampling, settings.load(), lambda side, event: progress(event))
+
     with terminal.JobProgress() as progress:
-        made = run_until_done(compare(profiles, prompt, sampling, settings.load(), lambda side, event: progress(event)))
+        made = run_until_done(work(progress))
     if as_json:
         rows = [
             {"prompt": text, **{side: describe(made.replies[side][index]) for side in SIDES}}
@@ -143,12 +152,13 @@ def compare_models(
         )
 
 
-async def first_model(url: str, key: str) -> str:
-    """The name of the model that a running server lists first."""
-    known = await models(Endpoint(url, key))
-    if not known:
-        raise WorkbenchError("The server at {url} has no model.", "Start one there first.", url=url)
-    return known[0]
+def connected(text: str, key: str = "", model: str = "") -> Endpoint | None:
+    """The running server that a URL or a connection's name means; None where it is neither."""
+    if "://" in text:
+        return Endpoint(address.read(text), key, model)
+    if Path(text).exists() or (kept := connections.find(text)) is None:
+        return None
+    return Endpoint(kept.url, keys.load(kept.name) or key, model or kept.model)
 
 
 def profile_of(model: Path, speculate: str, draft_tokens: int, context: int | None) -> Profile:

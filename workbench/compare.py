@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 from workbench.engine import client
 from workbench.engine.client import Endpoint, Sampling
 from workbench.engine.profile import Profile
-from workbench.engine.served import with_both
+from workbench.engine.served import served, with_both
 from workbench.events import Event
 from workbench.measure.timing import Difference, first_difference
 from workbench.runs import EngineRun, Reply
@@ -33,13 +34,13 @@ class Comparison:
 
 
 async def compare(
-    profiles: Mapping[str, Profile],
+    targets: Mapping[str, Profile | Endpoint],
     prompts: Sequence[str],
     sampling: Sampling,
     settings: Settings,
     on_event: Callable[[str, Event], None],
 ) -> Comparison:
-    """Serve both, ask each every prompt with the same settings, one side after the other."""
+    """Ask each every prompt with the same settings, one side after the other. Profiles are served for it."""
     made = Comparison(prompts, sampling)
 
     def take(side: str, event: Event) -> None:
@@ -51,7 +52,17 @@ async def compare(
             reply = await ask(endpoint, prompt, sampling, lambda event: on_event(side, event))
             made.replies[side].append(reply)
 
-    made.note = await with_both(profiles, settings, take, work)
+    profiles = {side: target for side, target in targets.items() if isinstance(target, Profile)}
+    if len(profiles) == len(targets):
+        made.note = await with_both(profiles, settings, take, work)
+        return made
+    made.note = Sentence("One is asked after the other.")
+    for side, target in targets.items():
+        if side in profiles:
+            async with served(target, settings, partial(take, side), side) as endpoint:
+                await work(side, endpoint)
+        else:
+            await work(side, target)
     return made
 
 

@@ -60,6 +60,23 @@ def endpoint_of(found: EngineConnected) -> Endpoint:
     return Endpoint(found.url, found.key, found.model, vllm=found.version is not None)
 
 
+def description(found: EngineConnected) -> Sentence:
+    """What it is and where."""
+    values = {"url": found.url, "version": found.version}
+    if found.version:
+        return Sentence("vLLM {version} at {url}", values)
+    if found.version == "":
+        return Sentence("vLLM at {url}", values)
+    return Sentence("OpenAI-compatible server at {url}", values)
+
+
+def warning(endpoint: Endpoint) -> Sentence | None:
+    """That the key can be read on its way, where that is so."""
+    if endpoint.key and endpoint.root.startswith("http://") and not endpoint.is_local:
+        return Sentence("The key goes to {url} unencrypted.", {"url": endpoint.root})
+    return None
+
+
 async def attend(endpoint: Endpoint, on_event: Callable[[Event], None]) -> None:
     """Connect and stay with the server until it is lost or this is cancelled, which both only end the attention.
 
