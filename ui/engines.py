@@ -14,12 +14,24 @@ from workbench.engine.client import Endpoint
 from workbench.engine.profile import Profile
 from workbench.engine.separation import Separation
 from workbench.errors import WorkbenchError
-from workbench.events import EngineLog, EnginePhase, EngineReady, EngineSample, Event, Failed, LegEvent
+from workbench.events import (
+    BlockMap,
+    EngineLog,
+    EnginePhase,
+    EngineReady,
+    EngineSample,
+    Event,
+    Failed,
+    LegEvent,
+    RequestsDone,
+    StepsDone,
+)
 from workbench.runs import EngineRun
 from workbench.settings import Settings
 from workbench.words import Sentence
 
 SIDES = ("original", "quantized")
+FIGURES = EngineSample | BlockMap | StepsDone | RequestsDone
 
 
 class Engines(QObject):
@@ -210,7 +222,7 @@ class Engines(QObject):
                     monitor.watch(endpoint, lambda sample: self._take_sample(side, run, sample))
                 )
             self._start_next(side)
-        (self.sampled if isinstance(own, EngineSample) else self.changed).emit(side)
+        (self.sampled if isinstance(own, FIGURES) else self.changed).emit(side)
 
     def _take_sample(self, side: str, run: EngineRun, event: EngineSample) -> None:
         if run is self._runs[side]:

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from workbench.engine.metrics import rates, read_engine
+from workbench.engine.metrics import rates, read_engine, since
+from workbench.measure.series import quantile
 
 SPECULATION = """\
 # TYPE vllm:spec_decode_num_drafts counter
@@ -108,3 +109,62 @@ def test_a_real_page_of_the_pinned_engine():
     assert sample.kv_blocks and sample.kv_block_size == 128 and sample.kv_tokens
     assert sample.ttft and sample.inter_token and sample.generated_tokens
     assert None not in (sample.running, sample.waiting, sample.kv_usage, sample.prompt_tokens, sample.preemptions)
+
+
+QUEUED = """\
+vllm:request_queue_time_seconds_sum{{engine="0"}} {seconds}
+vllm:request_queue_time_seconds_count{{engine="0"}} {count}
+vllm:prefix_cache_queries_total{{engine="0"}} {queries}
+vllm:prefix_cache_hits_total{{engine="0"}} {hits}
+vllm:num_preemptions_total{{engine="0"}} {preempted}
+vllm:prompt_tokens_by_source_total{{engine="0",source="local_compute"}} 900.0
+vllm:prompt_tokens_by_source_total{{engine="0",source="external_kv_transfer"}} {external}
+vllm:iteration_tokens_total_sum{{engine="0"}} 50.0
+vllm:iteration_tokens_total_count{{engine="0"}} {steps}
+"""
+
+
+def queued(seconds=0.0, count=0, queries=0, hits=0, preempted=0, external=0, steps=0, at_s=0.0):
+    return read_engine(QUEUED.format(**locals()), at_s)
+
+
+def test_queueing_cache_hits_preemptions_and_steps_are_of_the_interval():
+    now = rates(queued(1.0, 2, 100, 50, 3, 8, 10), queued(2.5, 5, 200, 75, 4, 252, 30, at_s=2.0))
+    assert (now.queue_s, now.prefix_hits, now.preempted, now.external_tokens, now.steps_per_s) == (
+        0.5,
+        0.25,
+        1,
+        244,
+        10,
+    )
+
+
+def test_nothing_looked_up_and_nobody_queued_is_a_dash():
+    now = rates(queued(), queued(at_s=1.0))
+    assert (now.queue_s, now.prefix_hits, now.preempted, now.steps_per_s) == (None, None, 0, 0)
+    assert rates(queued(1.0, 2, 100, 50, 3, 8, 10), queued(at_s=1.0)).preempted is None, "a restart is a gap"
+
+
+def test_the_older_name_of_what_came_from_elsewhere():
+    assert read_engine("vllm:external_prefix_cache_hits_total 7\n", 0.0).external_tokens == 7
+    assert read_engine("vllm:prefix_cache_hits_total 7\n", 0.0).external_tokens is None
+
+
+def buckets(*counts: float) -> str:
+    bounds = ("0.1", "0.5", "+Inf")
+    return "".join(
+        f'vllm:time_to_first_token_seconds_bucket{{engine="{core}",le="{bound}"}} {count}\n'
+        for core in range(2)
+        for bound, count in zip(bounds, counts, strict=True)
+    )
+
+
+def test_buckets_are_summed_over_engines_and_counted_from_the_start():
+    warm, now = read_engine(buckets(1, 1, 1), 0.0), read_engine(buckets(1, 6, 11), 1.0)
+    assert now.buckets["ttft"] == ((0.1, 2.0), (0.5, 12.0), (float("inf"), 22.0))
+    own = since(warm, now).buckets["ttft"]
+    assert own == ((0.1, 0.0), (0.5, 10.0), (float("inf"), 20.0))
+    assert quantile(own, 0.25) == 0.1 + 0.4 / 2
+    assert quantile(own, 0.95) is None, "beyond the last bound nobody knows"
+    assert quantile(warm.buckets.get("queue", ()), 0.5) is None
+    assert since(now, warm) is None

@@ -199,6 +199,7 @@ def since(start: EngineSample, sample: EngineSample) -> EngineSample | None:
         for field, counts in sample.buckets.items()
     }
     left = (*counters.values(), *positions, *(value for pair in pairs.values() if pair for value in pair))
+    left += tuple(count for counts in buckets.values() for _, count in counts)
     if any(value is not None and value < 0 for value in left):
         return None
     return replace(sample, accepted_per_position=positions, buckets=buckets, **counters, **pairs)

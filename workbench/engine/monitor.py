@@ -37,13 +37,19 @@ async def sampled(http: httpx.AsyncClient) -> EngineSample:
 
 @dataclass(frozen=True, slots=True)
 class GpuSample:
-    """One GPU now: load 0 to 1, memory in bytes, power in watts; None where the driver does not tell."""
+    """One GPU now: load 0 to 1, memory in bytes, power in watts; None where the driver does not tell.
+
+    `load` and `memory_busy` are shares of time: in which it computed, and in which its memory was read or written. The
+    second is no bandwidth: a memory that is read slowly all the time is busy all the time.
+    """
 
     name: str
     load: float | None
     memory_used: int | None
     memory_total: int | None
     power_w: float | None
+    memory_busy: float | None = None
+    power_limit_w: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +101,15 @@ def _gpu(handle: object) -> GpuSample:
     memory = _asked(pynvml.nvmlDeviceGetMemoryInfo, handle)
     rates = _asked(pynvml.nvmlDeviceGetUtilizationRates, handle)
     milliwatts = _asked(pynvml.nvmlDeviceGetPowerUsage, handle)
+    limit = _asked(pynvml.nvmlDeviceGetEnforcedPowerLimit, handle)
     return GpuSample(
         name=_asked(pynvml.nvmlDeviceGetName, handle) or "GPU",
         load=rates.gpu / 100 if rates else None,
         memory_used=memory.used if memory else None,
         memory_total=memory.total if memory else None,
         power_w=milliwatts / 1000 if milliwatts is not None else None,
+        memory_busy=rates.memory / 100 if rates else None,
+        power_limit_w=limit / 1000 if limit else None,
     )
 
 
