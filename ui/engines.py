@@ -9,13 +9,14 @@ from pathlib import Path
 from PySide6.QtCore import QObject, Signal
 
 from ui.tasks import Tasks
-from workbench.engine import monitor, plugin_words, serve, served, together
+from workbench.engine import monitor, plugin_words, remote, serve, served, together
 from workbench.engine.client import Endpoint
 from workbench.engine.profile import Profile
 from workbench.engine.separation import Separation
 from workbench.errors import WorkbenchError
 from workbench.events import (
     BlockMap,
+    EngineConnected,
     EngineLog,
     EnginePhase,
     EngineReady,
@@ -32,13 +33,14 @@ from workbench.words import Sentence
 
 SIDES = ("original", "quantized")
 FIGURES = EngineSample | BlockMap | StepsDone | RequestsDone
+Chosen = Profile | Separation | Endpoint
 
 
 class Engines(QObject):
     """Starts and ends engines by side, "original" (blue) or "quantized" (amber), and keeps what each is now.
 
-    A side may be one engine of a Profile, or the engines of a Separation with a front. `pair_note` says how the last
-    pair was started.
+    A side may be one engine of a Profile, the engines of a Separation with a front, or a server that somebody else runs
+    at an Endpoint. `pair_note` says how the last pair was started.
     """
 
     changed = Signal(str)  # an event of this side's engine came
@@ -50,12 +52,12 @@ class Engines(QObject):
         self._settings = settings
         self._owner = tasks
         self._runs = {side: EngineRun() for side in SIDES}
-        self._chosen: dict[str, Profile | Separation] = {}
+        self._chosen: dict[str, Chosen] = {}
         self._logs: dict[str, Path] = {}
         self._serving: dict[str, list[asyncio.Task]] = {side: [] for side in SIDES}  # the last is the present one
         self._watching: dict[str, asyncio.Task] = {}
         self._heard_s: dict[str, float] = {}
-        self._next: tuple[str, Profile | Separation] | None = None  # starts when the other side has loaded
+        self._next: tuple[str, Chosen] | None = None  # starts when the other side has loaded
         self._alternating = False
         self._past: set[str] = set()  # sides that show an engine of an earlier run
 
@@ -81,24 +83,35 @@ class Engines(QObject):
         """Whether a process of this side lives or is about to."""
         return self.state(side) not in ("stopped", "failed")
 
-    def chosen(self, side: str) -> Profile | Separation | None:
+    def chosen(self, side: str) -> Chosen | None:
         """What the side was last started with."""
         return self._chosen.get(side)
 
     def profile(self, side: str) -> Profile | None:
         """The profile of that: of several engines the one that writes the answers; None where others started it."""
         chosen = self._chosen.get(side)
-        return chosen.decode[0].profile if isinstance(chosen, Separation) else chosen
+        if isinstance(chosen, Separation):
+            return chosen.decode[0].profile
+        return chosen if isinstance(chosen, Profile) else None
 
     def separation(self, side: str) -> Separation | None:
         """The engines that the side was last started with, where prefill and decode are apart."""
         chosen = self._chosen.get(side)
         return chosen if isinstance(chosen, Separation) else None
 
+    def server(self, side: str) -> Endpoint | None:
+        """The server that the side was last connected to, where somebody else runs it."""
+        chosen = self._chosen.get(side)
+        return chosen if isinstance(chosen, Endpoint) else None
+
     def endpoint(self, side: str) -> Endpoint | None:
         """Where the side's engine answers; None unless it is ready."""
-        ready = self._runs[side].ready
-        return Endpoint(ready.url, ready.key, ready.model) if ready and self.state(side) == "ready" else None
+        run = self._runs[side]
+        if self.state(side) != "ready":
+            return None
+        if run.connected:
+            return remote.endpoint_of(run.connected)
+        return Endpoint(run.ready.url, run.ready.key, run.ready.model) if run.ready else None
 
     def log_file(self, side: str) -> Path | None:
         return self._logs.get(side)
@@ -116,7 +129,7 @@ class Engines(QObject):
         self._past.add(side)
         self.changed.emit(side)
 
-    def start(self, side: str, chosen: Profile | Separation) -> None:
+    def start(self, side: str, chosen: Chosen) -> None:
         """Start `chosen` on this side; what runs there is ended first."""
         assert side in SIDES, side
         self._past.discard(side)
@@ -133,7 +146,7 @@ class Engines(QObject):
         self._heard_s[side] = time.monotonic()
         self.changed.emit(side)
 
-    def start_pair(self, original: Profile | Separation, quantized: Profile | Separation) -> None:
+    def start_pair(self, original: Chosen, quantized: Chosen) -> None:
         """Start both: together where they fit, else the original first; `pair_note` then says which it is."""
         self._owner.start(self._start_pair(original, quantized))
 
@@ -156,13 +169,13 @@ class Engines(QObject):
         """Whether this side waits for its turn because a pair does not fit beside each other."""
         return self._alternating and side in self._chosen and not self.is_running(side)
 
-    async def switch(self, side: str, chosen: Profile | Separation | None = None) -> None:
+    async def switch(self, side: str, chosen: Chosen | None = None) -> None:
         """End the other side's engine, then start this one: with `chosen`, or as it was last started."""
         chosen = chosen or self._chosen[side]
         await self.stop_all()
         self.start(side, chosen)
 
-    async def _start_pair(self, original: Profile | Separation, quantized: Profile | Separation) -> None:
+    async def _start_pair(self, original: Chosen, quantized: Chosen) -> None:
         await self.stop_all()
         self._chosen = {"original": original, "quantized": quantized}
         if isinstance(original, Separation) or isinstance(quantized, Separation):
@@ -187,12 +200,17 @@ class Engines(QObject):
     def _alive(self, side: str) -> list[asyncio.Task]:
         return [task for task in self._serving[side] if not task.done()]
 
-    async def _serve(self, side: str, chosen: Profile | Separation, before: list[asyncio.Task]) -> None:
+    async def _serve(self, side: str, chosen: Chosen, before: list[asyncio.Task]) -> None:
         if before:
             await asyncio.wait(before)
         self._runs[side] = EngineRun()
-        self._logs[side] = served.log_file(side)
+        if not isinstance(chosen, Endpoint):
+            self._logs[side] = served.log_file(side)
         try:
+            if isinstance(chosen, Endpoint):
+                self._logs.pop(side, None)
+                await remote.attend(chosen, lambda event: self._take(side, event))
+                return
             if isinstance(chosen, Separation):
                 from workbench.engine.apart import serve_separated as run
             else:
@@ -218,11 +236,16 @@ class Engines(QObject):
         if isinstance(event, EngineReady):
             if self.separation(side) is None:  # a front has no figures, its engines tell theirs themselves
                 endpoint = Endpoint(event.url, event.key, event.model)
-                self._watching[side] = self._owner.start(
-                    monitor.watch(endpoint, lambda sample: self._take_sample(side, run, sample))
-                )
+                self._watch(side, run, endpoint)
             self._start_next(side)
+        if isinstance(event, EngineConnected) and event.has_metrics:
+            self._watch(side, run, remote.endpoint_of(event))
         (self.sampled if isinstance(own, FIGURES) else self.changed).emit(side)
+
+    def _watch(self, side: str, run: EngineRun, endpoint: Endpoint) -> None:
+        self._watching[side] = self._owner.start(
+            monitor.watch(endpoint, lambda sample: self._take_sample(side, run, sample))
+        )
 
     def _take_sample(self, side: str, run: EngineRun, event: EngineSample) -> None:
         if run is self._runs[side]:
