@@ -229,7 +229,7 @@ class ModelDetails(QScrollArea):
         self._remark.setVisible(found.remark is not None)
         language.show(self._remark.setText, found.remark or "")
         self._fit["per_token"].show_value(*figures.bytes_apart(found.kv_bytes_per_token))
-        self._fit["tokens"].show_value(figures.tokens(found.tokens_that_fit))
+        self._fit["tokens"].show_value(figures.tokens(found.kv_tokens))
         self._fit["speed"].show_value(figures.number(found.roofline_tok_s), "tok/s" if found.roofline_tok_s else "")
 
 

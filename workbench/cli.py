@@ -14,6 +14,7 @@ import typer
 from workbench import (
     __version__,
     cli_after,
+    cli_capacity,
     cli_connections,
     cli_drafts,
     cli_export,
@@ -95,25 +96,6 @@ def inspect(folder: Folder, as_json: Json = False) -> None:
     else:
         describe.print_model(model)
         cli_export.print_engine(model)
-
-
-@app.command()
-def capacity(
-    folder: Folder,
-    context: Annotated[int | None, typer.Option(help="Tokens of context per conversation.")] = None,
-    kv_gib: Annotated[
-        float | None, typer.Option(help="Memory for the KV cache in GiB, in place of what is free.")
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """How much of the model and its context the device holds."""
-    from workbench.catalog import describe
-
-    rows = describe.capacities(folder, context, kv_gib)
-    if as_json:
-        terminal.print_json(rows)
-    else:
-        describe.print_capacities(rows)
 
 
 @app.command()
@@ -258,6 +240,7 @@ def demo(
 
 
 register(app)
+cli_capacity.register(app)
 cli_after.register(app)
 cli_recipes.register(app)
 cli_serve.register(app)

@@ -102,7 +102,7 @@ async def test_the_figures_of_a_model(page, model):
 async def test_badges_say_what_fits_and_by_how_much_it_does_not(model):
     large = replace(model, parameters=7_600_000_000, weight_bytes=15_200_000_000)
     badges = dict(rows_of(large, device=SMALL)[0].badges())
-    assert next(text for text in badges if text.startswith("FP16")).startswith("FP16 ✕ 16.")
+    assert next(text for text in badges if text.startswith("FP16")).startswith("FP16 ✕ 15.9")
     assert " > " in next(iter(badges))
     assert [text for text, _ in rows_of(model)[0].badges()] == ["FP16 ●", "INT8 ●", "INT4 ●"]
 

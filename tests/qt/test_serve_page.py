@@ -23,7 +23,7 @@ from workbench.catalog.capacity import Device
 from workbench.catalog.folder import inspect
 from workbench.engine.facts import EngineFacts
 from workbench.engine.profile import Profile, Speculation
-from workbench.events import EngineLog, EnginePhase, EngineReady, EngineSample, Failed, StartExpected
+from workbench.events import EngineLog, EngineMemory, EnginePhase, EngineReady, EngineSample, Failed, StartExpected
 
 CONFIG = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidden_layers": 30, "hidden_size": 576,
@@ -156,19 +156,39 @@ def play(engines, side, *events):
     engines.changed.emit(side)
 
 
-async def test_the_engines_own_figure_is_laid_over_the_estimate(page, engines, original, monkeypatch):
+async def test_the_engines_own_figures_are_laid_over_the_estimate(page, engines, original, monkeypatch):
     page.open(inspect(original))
+    page.redraw()
+    card = page.cards["original"]
+    before = card.memory.waterfall
+    assert not before.is_measured and before.sizeHint().height() == 26 * len(before.parts)
+    assert "the KV cache holds 23,296" in card.memory.text()
     monkeypatch.setattr(engines, "state", lambda side: "ready" if side == "original" else "stopped")
     play(
         engines, "original", EnginePhase("starting", 10), EnginePhase("weights", 30), EnginePhase("warmup", 42),
+        EngineMemory(overhead=2_000_000_000, kv_bytes=2**30, kv_tokens=23296, context=8192, concurrency=2.84,
+                     others=5_000_000_000),
         EngineReady("http://127.0.0.1:1", "k", "small", 1, 32.0, 3.0),
         EngineSample(60, kv_usage=0.1, kv_blocks=182, kv_block_size=128, kv_tokens=23296),
     )  # fmt: skip
     page.redraw()
-    card = page.cards["original"]
-    cache = card.waterfall.parts[2]
-    assert cache.estimate == 2**30 and cache.measured == 23296 * 46080
-    assert "23,296 tokens" in card.memory.text() and "182 blocks of 128" in card.memory.text()
+    parts = {str(part.name): (part.estimate, part.measured) for part in card.memory.waterfall.parts}
+    weights = 4 * 49152 * 576
+    assert parts == {
+        "Other programs": (4_000_000_000, 5_000_000_000), "Weights": (weights, None),
+        "Overhead": (2_100_000_000, 2_000_000_000), "KV cache": (2**30, 2**30),
+        "Free": (17_900_000_000 - weights - 2**30, 17_000_000_000 - weights - 2**30),
+    }  # fmt: skip
+    assert "23,296 tokens, as estimated: 2.84 conversations of 8,192" in card.memory.text()
+    waterfall = card.memory.waterfall
+    assert waterfall.sizeHint().height() == 26 * 6, "a line of headings above the five parts"
+    assert "Overhead 2.1 GB, Measured 2.0 GB" in waterfall.accessibleDescription()
+    assert "Weights 113 MB, Measured –" in waterfall.accessibleDescription()
+    waterfall.resize(600, waterfall.sizeHint().height())
+    drawn = waterfall.grab().toImage()
+    waterfall.show_parts([replace(part, measured=None) for part in waterfall.parts], 24_000_000_000)
+    waterfall.resize(600, drawn.height())
+    assert waterfall.grab().toImage() != drawn
     assert [segment.seconds for segment in card.timeline.segments] == [20, 12, 3]
     assert not any(segment.running for segment in card.timeline.segments)
     assert card.progress.text() == "Ready after 32.0 s, warmed up after 35.0 s."

@@ -7,11 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from workbench.catalog.capacity import Device
+from workbench.catalog.capacity import GIB, Device
 from workbench.catalog.folder import inspect
-from workbench.engine.fit import fit, left_over, measured_kv, need, shorter_context
+from workbench.engine.fit import fit, need, shorter_context
 from workbench.engine.profile import Profile
 from workbench.engine.speculation import Speculation
+from workbench.events import EngineMemory
 
 CONFIG = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidden_layers": 30, "hidden_size": 576,
@@ -58,13 +59,12 @@ def test_the_cpu_computes_in_32_bit_and_has_a_kv_cache_of_its_own_size(model, cp
     found = fit(model, Profile(model.folder, context=2048), cpu)
     assert found.kv_bytes_per_token == 46080 and found.kv_budget == 2**30
     assert need(model, Profile(model.folder, context=2048), cpu).kv == 2**30
-    assert left_over(found) == found.available - found.weights - found.overhead - 2**30
-    assert measured_kv(found, 100) == 4_608_000 and measured_kv(found, None) is None
+    assert (found.kv_tokens, found.slots) == (23296, 11)
 
 
 def test_on_a_gpu_the_share_bounds_it_and_the_cache_takes_the_rest(model, gpu):
     found = fit(model, Profile(model.folder, context=2048, memory_share=0.5), gpu)
-    assert found.available == 12_000_000_000 and left_over(found) == 0
+    assert found.available == 12_000_000_000 == found.weights + found.overhead + found.kv_budget
     assert need(model, Profile(model.folder, context=2048), gpu).kv == 2048 * 23040
 
 
@@ -85,7 +85,7 @@ def test_a_draft_takes_its_weights_and_its_part_of_every_token(write_tiny, cpu):
     alone = fit(model, Profile(model.folder, kv_gib=1.0), cpu)
     both = fit(model, Profile(model.folder, kv_gib=1.0, speculation=Speculation("draft_model", 4, draft)), cpu)
     assert (alone.tokens_that_fit, both.tokens_that_fit) == (2**30 // 1024, 2**30 // 2048)
-    assert alone.available - both.available == alone.weights
+    assert both.draft == alone.weights and both.available == alone.available and both.needed > alone.needed
     heads = fit(model, Profile(model.folder, kv_gib=1.0, speculation=Speculation("medusa", 4, draft)), cpu)
     assert heads.tokens_that_fit == alone.tokens_that_fit
 
@@ -97,3 +97,48 @@ def test_own_layers_for_mtp_keep_their_part_as_well(write_tiny, cpu):
     plain, drafting = (Profile(model.folder, kv_gib=1.0, speculation=each) for each in (None, Speculation("mtp", 1)))
     assert fit(model, plain, cpu).kv_bytes_per_token == 1024
     assert fit(model, drafting, cpu).kv_bytes_per_token == 1536, "a third layer"
+
+
+def test_a_drafts_weights_come_off_what_the_cache_takes_of_a_gpu(write_tiny, gpu):
+    model, draft = inspect(write_tiny("target")), write_tiny("draft")
+    alone, both = (
+        fit(model, Profile(model.folder, speculation=each), gpu)
+        for each in (None, Speculation("draft_model", 4, draft))
+    )
+    assert alone.kv_budget - both.kv_budget == both.draft > 0
+
+
+def test_the_next_estimate_is_what_the_last_start_took(model, gpu):
+    """By the share that vLLM then has of the memory as it counts it, exactly."""
+    taken = EngineMemory(300_000_000, 700_000_000, 250_000_000, 150_000_000, total=23_900_000_000)
+    found = fit(model, Profile(model.folder, context=2048, memory_share=0.5), gpu, taken)
+    assert (found.weights, found.activations, found.graphs, found.rest) == (
+        300_000_000, 700_000_000, 250_000_000, 150_000_000,
+    )  # fmt: skip
+    assert found.kv_budget == 11_950_000_000 - 1_400_000_000 and found.learned
+    assert found.kv_tokens == found.kv_budget // (16 * 23040) * 16
+    assert need(model, Profile(model.folder), gpu, taken).fixed == 1_400_000_000
+
+
+def test_what_no_start_told_stays_an_estimate(model, gpu, cpu):
+    before = fit(model, Profile(model.folder), gpu)
+    after = fit(model, Profile(model.folder), gpu, EngineMemory(graphs=0))
+    assert after.overhead == before.overhead - before.graphs and after.weights == before.weights
+    assert fit(model, Profile(model.folder), cpu, EngineMemory(overhead=7)).overhead == 7
+
+
+def test_layers_that_forget_are_counted_as_they_were_measured(model, cpu):
+    profile = Profile(model.folder, context=4096, kv_gib=1.0)
+    plain = fit(model, profile, cpu)
+    alike = EngineMemory(kv_bytes=GIB, kv_tokens=plain.kv_tokens, context=4096)
+    assert fit(model, profile, cpu, alike).kv_bytes_per_token == plain.kv_bytes_per_token
+    forgetting = EngineMemory(kv_bytes=GIB, kv_tokens=3 * plain.kv_tokens, context=4096)
+    found = fit(model, profile, cpu, forgetting)
+    assert found.kv_tokens == pytest.approx(3 * plain.kv_tokens, rel=0.01)
+    assert fit(model, Profile(model.folder, context=2048, kv_gib=1.0), cpu, forgetting).kv_tokens == plain.kv_tokens
+
+
+def test_each_of_several_gpus_holds_its_share(model, gpu):
+    alone = fit(model, Profile(model.folder), gpu)
+    three = fit(model, Profile(model.folder, tensor_parallel=3), gpu)
+    assert (three.weights, three.kv_bytes_per_token) == (alone.weights // 3, alone.kv_bytes_per_token // 3)

@@ -5,24 +5,27 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout
 
 from ui import language
 from ui.engines import Engines
+from ui.serve.legs_view import LegsView
 from ui.widgets.badge import Badge
 from ui.widgets.banner import Banner
 from ui.widgets.button import button
 from ui.widgets.card import Card
 from ui.widgets.failure_card import FailureCard
 from ui.widgets.label import label
+from ui.widgets.memory_view import MemoryView
 from ui.widgets.side_line import SideMark
 from ui.widgets.slot_tab import NAMES
 from ui.widgets.start_view import StartView
 from ui.widgets.state_light import StateLight
 from ui.widgets.stored_weights import StoredWeights
-from ui.widgets.waterfall import Part, Waterfall
 from workbench import figures
 from workbench.catalog.capacity import Capacity
 from workbench.catalog.model import Model
 from workbench.engine.facts import EngineFacts
-from workbench.engine.fit import left_over, measured_kv, shorter_context
+from workbench.engine.fit import shorter_context
 from workbench.engine.profile import shorter
+from workbench.engine.separation import Separation
+from workbench.events import EngineMemory
 from workbench.runs import EngineRun
 from workbench.words import Sentence
 
@@ -54,10 +57,10 @@ class EngineCard(Card):
         self.stop_button = button("Stop", self.stop_asked.emit, icon="stop-fill")
         self.chat_button = button("Chat", self.chat_asked.emit, icon="chat-3-line")
         self.warning: Banner | None = None
-        self.waterfall = Waterfall()
-        language.bind(self.waterfall.setAccessibleName, "Memory of this engine")
-        self.memory = label(role="caption", wrap=True)
+        self.memory = MemoryView(side)
         self.remarks = label(role="caption", wrap=True)
+        self.legs = LegsView(side)
+        self._separation: Separation | None = None
         self.start = StartView(side)
         self.timeline, self.progress, self.last_line = self.start.timeline, self.start.progress, self.start.last_line
         self.retry_button = button("Start again", lambda: self.retry_asked.emit(self._length), icon="restart-line")
@@ -82,6 +85,10 @@ class EngineCard(Card):
         """What the profile would take; None while that is not known."""
         self._fit = fit
 
+    def show_separation(self, separation: Separation | None) -> None:
+        """Which engines would be started in place of one."""
+        self._separation = separation
+
     def show_engine(self, engines: Engines, now_s: float) -> None:
         """Draw what the engine of this side is at `now_s`, on the clock of its events."""
         state, run = engines.state(self.side), engines.run(self.side)
@@ -97,6 +104,11 @@ class EngineCard(Card):
         self._show_memory(run, state)
         self._warn(running)
         self.start.show_start(run, state, now_s, engines.silent_s(self.side))
+        separation = engines.separation(self.side) if running or state == "failed" else self._separation
+        self.legs.show_engines(separation, engines, now_s)
+        if separation:
+            for part in (self.memory, self.remarks, self.start):
+                part.hide()  # each engine shows its own
         self._show_failure(engines, run, state)
 
     # -- parts
@@ -124,38 +136,19 @@ class EngineCard(Card):
         self._warnings = QVBoxLayout()
         self.body.addLayout(self._warnings)
         self.body.addWidget(self.failure)
-        self.body.addWidget(self.waterfall)
         self.body.addWidget(self.memory)
         self.body.addWidget(self.remarks)
         self.body.addWidget(self.start)
+        self.body.addWidget(self.legs)
 
     def _show_memory(self, run: EngineRun, state: str) -> None:
         fit = self._fit
-        for widget in (self.waterfall, self.memory):
-            widget.setVisible(fit is not None)
+        self.memory.setVisible(fit is not None)
         if fit is None:
             self.remarks.hide()
             return
-        sample = run.sample if state == "ready" else None
-        tokens = sample.kv_tokens if sample else None
-        parts = (
-            Part(Sentence("Weights"), fit.weights, colour=self.side),
-            Part(Sentence("Overhead"), fit.overhead),
-            Part(Sentence("KV cache"), fit.kv_budget, measured_kv(fit, tokens), colour="kv"),
-            Part(Sentence("Free"), left_over(fit), colour="line"),
-        )
-        self.waterfall.show_parts(parts, fit.available)
-        if tokens:
-            values = {"tokens": figures.tokens(tokens), "blocks": figures.count(sample.kv_blocks)}
-            values["size"] = sample.kv_block_size or figures.DASH
-            language.bind(
-                self.memory.setText,
-                "Filled, by vLLM: {tokens} tokens of KV cache, {blocks} blocks of {size}. Outlined: estimated.",
-                **values,
-            )
-        else:
-            language.show(self.memory.setText, fit.sentence if fit.fits and state != "failed" else "")
-        self.memory.setVisible(bool(self.memory.text()))
+        told = run.memory if state in ("starting", "ready") else EngineMemory()
+        self.memory.show_memory(fit, told, failed=state == "failed")
         notes = [Sentence(note.message, note.values) for note in run.notes if note.message != SILENT]
         notes = notes if state in ("starting", "ready") else []
         if fit.unpacked and not notes:
@@ -188,11 +181,12 @@ class EngineCard(Card):
             return
         self._shown_error = run.error
         profile = engines.profile(self.side)
-        reduced = shorter(profile, run.error) if profile else None
+        failed = next((leg for leg in run.legs.values() if leg.error), run)
+        reduced = shorter(profile, failed.error) if profile else None
         self._length = reduced.context if reduced else 0
         if reduced:
             tokens = figures.tokens(self._length)
             language.bind(self.retry_button.setText, "Start with {tokens} tokens", tokens=tokens)
         else:
             language.bind(self.retry_button.setText, "Start again")
-        self.failure.show_failure(run.error, list(run.log))
+        self.failure.show_failure(run.error, [*run.log, *(failed.log if failed is not run else ())])

@@ -26,7 +26,7 @@ class Capacity:
     tokens take, `tokens_that_fit` how many the budget holds; `kv_tokens` is the figure that vLLM will print: the
     cache's whole blocks of `block` tokens, given to `concurrency` conversations of full length; `slots` are the whole
     ones of those. `roofline_tok_s` is the most that the memory's bandwidth allows one conversation: every weight is
-    read once for each token. None where a figure is not known.
+    read once for each token. `learned` says that an earlier start measured it. None where a figure is not known.
     """
 
     precision: str
@@ -52,11 +52,17 @@ class Capacity:
     block: int = BLOCK
     kv_tokens: int | None = None
     concurrency: float | None = None
+    learned: bool = False
 
     @property
     def needed(self) -> int:
         """Weights, overhead and one conversation of the chosen length."""
         return self.weights + self.draft + self.overhead + (self.kv_bytes or 0)
+
+    @property
+    def rest(self) -> int:
+        """The overhead beside activations and graphs."""
+        return self.overhead - self.activations - self.graphs
 
     @property
     def too_long(self) -> bool:
@@ -104,6 +110,7 @@ def capacity(
     draft: int = 0,
     overhead: Overhead | None = None,
     block: int | None = None,
+    per_token: int | None = None,
 ) -> Capacity:
     """The capacity of `device` for `model` served as "FP16", "INT8" or "INT4" with `context` tokens.
 
@@ -111,8 +118,9 @@ def capacity(
     in bytes; else it takes what is left. `value_bytes` is the width of the computing type: 4 on a CPU, where vLLM is
     run in float32 unless the format of the weights forbids it, otherwise 2; `kv_value_bytes` that of the KV cache where
     it differs. `beside` are the bytes that a draft leaves in the same cache for each token, `draft` those of its
-    weights. `loaded` is what the weights take once loaded, `overhead` all else, where they are known; `block` is the
-    size of the cache's blocks in tokens where it was chosen.
+    weights. `loaded` is what the weights take once loaded, `overhead` all else, `per_token` what a token takes of
+    the cache with all that lies beside, where they are known; `block` is the size of the cache's blocks in tokens
+    where it was chosen.
     """
     on_cpu = device.kind == "cpu"
     halved = model.quantization is not None and model.quantization.half_only
@@ -126,11 +134,11 @@ def capacity(
     available = device.free_bytes if on_cpu else min(device.free_bytes, int(device.total_bytes * memory_share))
     left = available - memory - draft - overhead.total
     budget = max(0, left) if kv_budget is None else kv_budget
-    per_token = kv_bytes_per_token(model, kv_value_bytes or value_bytes)
-    per_token = None if per_token is None else per_token + beside
+    if per_token is None and (alone := kv_bytes_per_token(model, kv_value_bytes or value_bytes)) is not None:
+        per_token = alone + beside
     tokens = budget // per_token if per_token else None
     block = _block(model, on_cpu, block)
-    kv_tokens, concurrency = _printed(budget, per_token, block, context)
+    kv_tokens, concurrency = cache_of(budget, per_token, block, context)
     kv_bytes = per_token * context if per_token and context else None
     bandwidth = device.bandwidth_bytes_s
     room = left >= 0 and (kv_budget is None or left >= kv_budget)
@@ -172,7 +180,7 @@ def _block(model: Model, on_cpu: bool, chosen: int | None) -> int:
     return chosen or GPU_BLOCK
 
 
-def _printed(budget: int, per_token: int | None, block: int, context: int | None) -> tuple[int | None, float | None]:
+def cache_of(budget: int, per_token: int | None, block: int, context: int | None) -> tuple[int | None, float | None]:
     """The tokens of the cache and the conversations of full length it holds, by vLLM's own division and rounding."""
     if not per_token or not context:
         return None, None
@@ -215,7 +223,8 @@ def _sentence(
 ) -> Sentence:
     """`cache` is (tokens that fit, tokens as printed, tokens of a block)."""
     tokens, printed, block = cache
-    if not room:
+    too_long = printed is not None and context is not None and printed < context
+    if not room and not (too_long and budget):
         return Sentence(
             "Too large for this device: {needed} are needed and {available} are free.",
             {"needed": figures.bytes_of(needed), "available": figures.bytes_of(available)},
@@ -223,7 +232,7 @@ def _sentence(
     if tokens is None or not context or kv_bytes is None:
         return Sentence("The weights fit; how much a token takes is not known.")
     values = {"context": figures.tokens(context), "tokens": figures.tokens(tokens), "slots": printed // context}
-    if printed < context:
+    if too_long:
         values |= {
             "needed": f"{kv_bytes / GIB:.2f}",
             "budget": f"{budget / GIB:.2f}",

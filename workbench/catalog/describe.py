@@ -99,9 +99,7 @@ def capacities(folder: Path, context: int | None, kv_gib: float | None) -> list[
         for width in (4, 2) if device.kind == "cpu" and not halved else (2,):
             for precision in fit.precisions(found):
                 made = capacity(found, device, precision, context, kv_budget=budget, value_bytes=width)
-                rows.append(
-                    {"device": device.name, "kind": device.kind, "computed_in": _TYPES[width]} | _capacity(made)
-                )
+                rows.append({"device": device.name, "kind": device.kind} | capacity_of(made))
     return rows
 
 
@@ -208,7 +206,7 @@ def print_capacities(rows: list[dict[str, Any]]) -> None:
             (
                 row["device"], row["precision"], row["computed_in"], figures.bytes_of(row["weights"]),
                 figures.bytes_of(row["overhead"]), figures.bytes_of(row["kv_bytes_per_token"]),
-                figures.tokens(row["tokens_that_fit"]), figures.number(row["roofline_tok_s"]),
+                figures.tokens(row["kv_tokens"]), figures.number(row["roofline_tok_s"]),
             )
             for row in rows
         ],
@@ -219,8 +217,11 @@ def print_capacities(rows: list[dict[str, Any]]) -> None:
         terminal.out.print(remark, markup=False)
 
 
-def _capacity(made: Capacity) -> dict[str, Any]:
-    plain = {name: value for name, value in asdict(made).items() if name != "sentence"}
+def capacity_of(made: Capacity) -> dict[str, Any]:
+    """The figures of one estimate, sizes in bytes."""
+    plain = {"computed_in": _TYPES[made.value_bytes]} | {
+        name: value for name, value in asdict(made).items() if name != "sentence"
+    }
     told = {"sentence": str(made.sentence), "remark": str(made.remark) if made.remark else None}
     return plain | {"needed": made.needed, "longest": made.longest} | told
 

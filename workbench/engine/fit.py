@@ -3,16 +3,20 @@
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
-from workbench.catalog.capacity import GIB, MEMORY_SHARE, Capacity, Device, capacity, kv_bytes_per_token
+from workbench.catalog.capacity import GIB, MEMORY_SHARE, Capacity, Device, cache_of, capacity, kv_bytes_per_token
 from workbench.catalog.folder import inspect
 from workbench.catalog.model import Model
-from workbench.engine import heads
+from workbench.catalog.overhead import Overhead, estimate
+from workbench.engine import heads, parallel
 from workbench.engine.command import CPU_KV_GIB
 from workbench.engine.profile import Profile
 from workbench.errors import WorkbenchError
+from workbench.events import EngineMemory
 
 WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2}
+ALIKE = 0.02  # what is printed in hundredths of a GiB, and whole blocks, make no larger difference
 KV_WIDTHS = WIDTHS | {"fp8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1}
 
 
@@ -28,37 +32,46 @@ class Need:
         return self.fixed + self.kv
 
 
-def fit(model: Model, profile: Profile, device: Device) -> Capacity:
-    """The capacity of `device` for this profile.
+def fit(model: Model, profile: Profile, device: Device, measured: EngineMemory | None = None) -> Capacity:
+    """The capacity of `device` for this profile; of several devices, that of each.
 
-    A draft's weights count as memory that is not free; what it keeps for each token lies in the same cache.
+    What a draft keeps for each token lies in the same cache. `measured` is what an earlier start of the same took:
+    it stands in the estimate's place.
     """
     kv_gib = _kv_gib(profile, device)
     draft = _draft(model, profile, device)
-    return capacity(
-        model,
-        replace(device, free_bytes=max(0, device.free_bytes - (draft.weights if draft else 0))),
-        precision(model),
-        profile.context,
-        kv_budget=None if kv_gib is None else int(kv_gib * GIB),
-        value_bytes=WIDTHS.get(profile.dtype),
-        kv_value_bytes=KV_WIDTHS.get(profile.kv_dtype),
-        memory_share=profile.memory_share or MEMORY_SHARE,
-        beside=_beside(model, profile, device, draft),
-    )
+    choices = {
+        "context": profile.context,
+        "kv_budget": None if kv_gib is None else int(kv_gib * GIB),
+        "value_bytes": WIDTHS.get(profile.dtype),
+        "kv_value_bytes": KV_WIDTHS.get(profile.kv_dtype),
+        "memory_share": profile.memory_share or MEMORY_SHARE,
+        "beside": _beside(model, profile, device, draft),
+        "draft": draft.weights if draft else 0,
+        "overhead": estimate(model, device, profile.batched_tokens, profile.max_sequences, profile.running != "eager"),
+        "block": profile.block_size,
+    }
+    found = capacity(model, device, precision(model), **choices)
+    if profile.tensor_parallel > 1 or profile.pipeline_parallel > 1:
+        choices |= _cut(found, parallel.share(model, profile), device)
+        found = capacity(model, device, precision(model), **choices)
+    if measured is None:
+        return found
+    if measured.total and device.kind == "gpu":
+        device = replace(device, total_bytes=measured.total)
+    return replace(capacity(model, device, precision(model), **(choices | _learned(found, measured))), learned=True)
 
 
-def need(model: Model, profile: Profile, device: Device) -> Need:
+def need(model: Model, profile: Profile, device: Device, measured: EngineMemory | None = None) -> Need:
     """For a pair: a KV cache that takes what is left can do with one conversation of full length."""
-    found = fit(model, profile, device)
+    found = fit(model, profile, device, measured)
     kv = found.kv_bytes or 0 if _kv_gib(profile, device) is None else found.kv_budget
-    draft = _draft(model, profile, device)
-    return Need(found.weights + found.overhead + (draft.weights if draft else 0), kv)
+    return Need(found.weights + found.overhead + found.draft, kv)
 
 
-def left_over(found: Capacity) -> int:
-    """Bytes that nobody takes."""
-    return max(0, found.available - found.weights - found.overhead - found.kv_budget)
+def has_fixed_cache(profile: Profile, device: Device) -> bool:
+    """Whether the KV cache has a size of its own, and does not take what is left."""
+    return _kv_gib(profile, device) is not None
 
 
 def shorter_context(found: Capacity) -> int | None:
@@ -66,16 +79,47 @@ def shorter_context(found: Capacity) -> int | None:
     return found.longest or None if found.too_long else None
 
 
-def measured_kv(found: Capacity, tokens: int | None) -> int | None:
-    """Bytes of the KV cache by the tokens that the engine says it holds."""
-    return tokens * found.kv_bytes_per_token if tokens and found.kv_bytes_per_token else None
-
-
 def precision(model: Model) -> str:
     """What `capacity` calls the model's stored weights."""
     if model.quantization is None:
         return "FP16"
     return "INT8" if model.quantization.bits == 8 else "INT4"
+
+
+def _cut(found: Capacity, share: parallel.Share, device: Device) -> dict[str, Any]:
+    """What one of several devices holds; processors' shares lie in the same memory."""
+    cut: dict[str, Any] = {}
+    if device.kind == "gpu":
+        cut["loaded"] = int(found.weights * share.weights)
+    if found.kv_bytes_per_token:
+        cut["per_token"] = max(1, int(found.kv_bytes_per_token * share.kv))
+    return cut
+
+
+def _learned(found: Capacity, measured: EngineMemory) -> dict[str, Any]:
+    """What a start measured in place of what was estimated for it."""
+    told = (measured.activations, measured.graphs, measured.overhead)
+    estimates = (found.activations, found.graphs, found.rest)
+    parts = (each if known is None else known for known, each in zip(told, estimates, strict=True))
+    learned: dict[str, Any] = {"overhead": Overhead(*parts)}
+    if measured.weights and measured.weights > found.draft:
+        learned["loaded"] = measured.weights - found.draft
+    if per_token := _taken_by_token(found, measured):
+        learned["per_token"] = per_token
+    return learned
+
+
+def _taken_by_token(found: Capacity, measured: EngineMemory) -> int | None:
+    """What a token took where that is not what all layers keep: some look back only so far, or keep a state instead.
+
+    It depends on the context; None where there was none like it, or nothing to correct.
+    """
+    if not (measured.kv_bytes and measured.kv_tokens and measured.context == found.context):
+        return None
+    counted, _ = cache_of(measured.kv_bytes, found.kv_bytes_per_token, found.block, found.context)
+    if counted is not None and abs(counted / measured.kv_tokens - 1) < ALIKE:
+        return None
+    return max(1, round(measured.kv_bytes / measured.kv_tokens))
 
 
 def _kv_gib(profile: Profile, device: Device) -> float | None:
