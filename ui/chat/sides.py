@@ -50,8 +50,10 @@ class Sides(QObject):
         return replace(endpoint, model=chosen) if endpoint and chosen in self.names(side) else endpoint
 
     def names(self, side: str) -> list[str]:
-        """The models that a ready engine answers as: the model itself first, then its adapters."""
+        """The models that a ready engine answers as: the model itself first, then its adapters; all of a server's."""
         endpoint, profile = self._engines.endpoint(side), self._engines.profile(side)
+        if endpoint and (connected := self._engines.run(side).connected):
+            return list(connected.models)
         adapters = profile.adapters if profile else ()
         return [endpoint.model, *(adapter.name for adapter in adapters)] if endpoint else []
 
@@ -78,9 +80,10 @@ class Sides(QObject):
         return None if self._engines.endpoint(side) else STATES.get(state)
 
     def speculates(self, sides: list[str]) -> bool:
-        """Whether one of these engines drafts: both are asked alike."""
+        """Whether one of these engines drafts, by its profile or a server's figures: both are asked alike."""
         profiles = (self._engines.profile(side) for side in sides)
-        return any(profile and profile.speculation for profile in profiles)
+        seen = any(self._engines.run(side).speculates for side in sides if self._engines.server(side))
+        return seen or any(profile and profile.speculation for profile in profiles)
 
     def priorities(self, sides: Iterable[str], conversation: Conversation, max_tokens: int | None) -> dict[str, int]:
         """By side, the priority of the next request, of engines that schedule by priority."""
@@ -96,12 +99,14 @@ class Sides(QObject):
         if self._engines.endpoint(side) is None:
             if self._engines.can_switch(side):
                 return "Run this side instead"
-            return "Start again" if self._engines.state(side) == "failed" and self._engines.chosen(side) else None
+            if self._engines.state(side) != "failed" or not self._engines.chosen(side):
+                return None
+            return "Connect again" if self._engines.server(side) else "Start again"
         behind = conversation.turns and side not in conversation.turns[-1].replies
         return "Answer here too" if behind else None
 
     def restart(self, side: str) -> None:
-        """Start an engine that failed, as it was."""
+        """Start an engine that failed, as it was; connect to a server again."""
         if self._engines.state(side) == "failed" and (chosen := self._engines.chosen(side)):
             self._engines.start(side, chosen)
 
@@ -110,7 +115,8 @@ class Sides(QObject):
         if any(side in turn.replies for turn in conversation.turns):
             return True
         state = self._engines.state(side)
-        return self._engines.run(side).ready is not None if state == "failed" else state != "stopped"
+        run = self._engines.run(side)
+        return bool(run.ready or run.connected) if state == "failed" else state != "stopped"
 
     def _on_engine(self, side: str) -> None:
         if (profile := self._engines.profile(side)) is not None:

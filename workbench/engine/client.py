@@ -5,7 +5,7 @@ import ipaddress
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -30,7 +30,7 @@ class Endpoint:
     """
 
     url: str
-    key: str = ""
+    key: str = field(default="", repr=False)
     model: str = ""
     vllm: bool = True
 
