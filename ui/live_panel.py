@@ -1,6 +1,9 @@
 """The live figures of both engines, at the right of Serve and Chat."""
 
+import asyncio
 from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
 
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QComboBox, QFrame, QHBoxLayout, QScrollArea, QVBoxLayout, QWidget
@@ -8,31 +11,41 @@ from PySide6.QtWidgets import QComboBox, QFrame, QHBoxLayout, QScrollArea, QVBox
 from ui import language, theme
 from ui.engines import SIDES, Engines
 from ui.frames import Frames
-from ui.plots.kv_pages import Share, ShareBars
-from ui.plots.positions import PositionBars
-from ui.plots.series import RequestPlot, TimePlot
-from ui.widgets import Fold, label
-from ui.widgets.side_line import SideLine
-from workbench import figures
+from ui.live.acceptance import Acceptance
+from ui.live.cache import Cache
+from ui.live.device import Device
+from ui.live.export_menu import ExportMenu
+from ui.live.requests import BetweenTokens, FirstToken
+from ui.live.section import Section, Shown
+from ui.live.speed import Speed
+from ui.live.steps import Steps
+from ui.tasks import Tasks
+from ui.widgets import label
+from workbench.engine.monitor import DeviceSample
+from workbench.engine.profile import Profile
 from workbench.events import ReplyDone
-from workbench.measure import series
+from workbench.measure import bandwidth, table
 from workbench.runs import EngineRun
 from workbench.words import Sentence, say
 
 SPANS_S = (120, 900, 3600)
 REQUESTS = 500
+READINGS = 3600  # an hour of the devices
 WIDTH = 332
 
 
 class LivePanel(QFrame):
     """Folds of figures, each with one line a side and a plot of both; drawn per frame and only while seen."""
 
-    def __init__(self, engines: Engines):
+    def __init__(self, engines: Engines, tasks: Tasks):
         super().__init__()
         self.setObjectName("dock")
         self.setFixedWidth(WIDTH)
-        self._engines = engines
+        self._engines, self._tasks = engines, tasks
         self._replies: deque[tuple[str, ReplyDone]] = deque(maxlen=REQUESTS)
+        self._devices: deque[DeviceSample] = deque(maxlen=READINGS)
+        self._readings: dict[str, tuple[Profile, bandwidth.Reading | None]] = {}
+        self._drawn: dict[Section, object] = {}  # what each last showed apart from maps and steps
         self._frames = Frames(self)
         self.span = QComboBox()
         language.bind(self.span.setAccessibleName, "Time shown")
@@ -40,13 +53,21 @@ class LivePanel(QFrame):
             self.span.addItem("", span_s)
         self.span.currentIndexChanged.connect(self.touch)
         self.empty = label(role="muted", wrap=True)
-        self._lines: dict[str, dict[str, SideLine]] = {}
-        self._folds: list[Fold] = []
-        self._build()
+        self.acceptance, self.cache, self.steps = Acceptance(), Cache(), Steps()
+        self.first, self.between, self.speed, self.device = FirstToken(), BetweenTokens(), Speed(), Device()
+        self.sections: tuple[Section, ...] = (
+            self.acceptance, self.cache, self.first, self.between, self.speed, self.steps, self.device,
+        )  # fmt: skip
+        self.inside = QWidget()
+        parts = [(Sentence("Live"), self.inside), *((section.title, section) for section in self.sections)]
+        self.export = ExportMenu(tasks, parts, self._names, lambda: table.text(self.runs, self._devices))
+        self._lay_out()
+        for section in self.sections:
+            section.toggled.connect(self._draw_anew)
         for signal in (engines.changed, engines.sampled):
             signal.connect(self.touch)
         for signal in (language.changed, theme.changed):
-            signal.connect(self.touch)
+            signal.connect(self._draw_anew)
         language.changed.connect(self._name_spans)
         self._name_spans()
         self.redraw()
@@ -57,174 +78,131 @@ class LivePanel(QFrame):
         self._replies.append((side, reply))
         self.touch()
 
+    def add_devices(self, sample: DeviceSample) -> None:
+        """A new reading of this machine."""
+        self._devices.append(sample)
+        self.touch()
+
     def touch(self, *_changed) -> None:
         """Something changed: redraw within a frame, or when the panel is seen again."""
         self._frames.touch()
 
     def redraw(self) -> None:
-        """Draw everything from the engines' runs and the replies."""
-        shown = [side for side in SIDES if self._has_figures(side)]
-        asked = [side for side in SIDES if any(of == side for of, _ in self._replies)]
-        self.empty.setVisible(not shown and not asked)
+        """Draw from the engines' runs, the replies and the readings; what came ten times a second alone, if no more."""
+        shown = self._shown()
+        some = bool(shown.runs or shown.replies)
+        self.empty.setVisible(not some)
         if any(self._engines.is_running(side) for side in SIDES):
             language.bind(self.empty.setText, "The engine is loading: its figures appear when it is ready.")
         else:
             language.bind(self.empty.setText, "Start an engine: its figures appear here while it works.")
-        for fold in self._folds:
-            fold.setVisible(bool(shown or asked))
-        for lines in self._lines.values():
-            for side, line in lines.items():
-                line.setVisible(side in shown or side in asked)
-        runs = {side: self._engines.run(side) for side in shown}
-        self._draw_acceptance(runs)
-        self._draw_cache(runs)
-        self._draw_requests()
-        self._draw_speed(runs)
+        self.export.setEnabled(some)
+        state = self._state(shown)
+        last = shown.devices[-1].at_s if shown.devices else None
+        for section in self.sections:
+            section.setVisible(some)
+            drawn = (state, last) if section is self.device else (state, None)
+            if not (some and section.opened):
+                continue
+            if self._drawn.get(section) == drawn:
+                section.draw_quick(shown)
+            else:
+                section.draw(shown)
+                self._drawn[section] = drawn
 
-    # -- parts
+    @property
+    def runs(self) -> dict[str, EngineRun]:
+        """The runs that have figures, by key: a side, or each leg of a separated one."""
+        return self._shown().runs
 
-    def _build(self) -> None:
-        percent = figures.percent
-        self.acceptance = TimePlot("Acceptance rate over time", percent, least=1.0)
-        self.positions = PositionBars()
-        self.positions_caption = label("accepted by draft position, since the start", "caption")
-        self.usage = TimePlot("KV cache in use over time", percent, least=0.1)
-        self.pages = ShareBars()
-        self.pages_caption = label("blocks in use (usage only, not which block holds what)", "caption", wrap=True)
-        self.ttft = RequestPlot("Time to first token of each request")
-        self.between = RequestPlot("Time between tokens of each request")
-        self.speed = TimePlot("Tokens per second over time")
-        self.phases = ShareBars()
-        self.phases_caption = label(role="caption")
-        self.phases_caption.setTextFormat(Qt.TextFormat.RichText)
-        inside = QWidget()
-        inside.setObjectName("ground")
-        column = QVBoxLayout(inside)
+    # -- inside
+
+    def _names(self) -> dict[str, str]:
+        """The models by side, as a picture names them."""
+        profiles = {side: self._engines.profile(side) for side in self._shown().whole}
+        return {side: Path(profile.model).name for side, profile in profiles.items() if profile}
+
+    def _shown(self) -> Shown:
+        whole = {side: self._engines.run(side) for side in SIDES if self._has_figures(side)}
+        for side in whole:
+            self._look_up(side)
+        return Shown(
+            runs=dict(_by_leg(whole)),
+            whole=whole,
+            replies=self._replies,
+            devices=self._devices,
+            readings={side: read for side, (_, read) in self._readings.items() if read},
+            span_s=float(self.span.currentData()),
+        )
+
+    def _state(self, shown: Shown) -> object:
+        """Equal as long as nothing but maps and steps came."""
+        runs = [(key, id(run), run.state, len(run.series.at_s), run.sample and run.sample.at_s, run.usage_only,
+                 bool(run.blocks.latest), bool(run.steps.at_s), run.requests.at_s and run.requests.at_s[-1])
+                for key, run in shown.runs.items()]  # fmt: skip
+        running = [self._engines.is_running(side) for side in SIDES]
+        last = id(shown.replies[-1]) if shown.replies else None
+        return runs, running, len(shown.replies), last, list(shown.readings), shown.span_s
+
+    def _draw_anew(self, *_changed) -> None:
+        self._drawn.clear()
+        self.touch()
+
+    def _look_up(self, side: str) -> None:
+        """Find out once for each profile what a step reads; files and the driver are asked aside."""
+        profile = self._engines.profile(side)
+        if profile is None or self._readings.get(side, (None, None))[0] == profile:
+            return
+        self._readings[side] = (profile, None)
+
+        async def look() -> None:
+            read = await asyncio.to_thread(bandwidth.reading, profile)
+            if self._readings[side][0] == profile:
+                self._readings[side] = (profile, read)
+                self.touch()
+
+        self._tasks.start(look())
+
+    def _has_figures(self, side: str) -> bool:
+        run = self._engines.run(side)
+        legs = any(leg.series.at_s for leg in run.legs.values())
+        return self._engines.state(side) == "ready" or legs or bool(run.series.at_s)
+
+    def _lay_out(self) -> None:
+        self.inside.setObjectName("ground")
+        column = QVBoxLayout(self.inside)
         column.setContentsMargins(16, 0, 12, 12)
         column.setSpacing(8)
         column.addWidget(self.empty)
-        parts = (
-            ("Acceptance", "acceptance", (self.acceptance, self.positions, self.positions_caption)),
-            ("KV cache", "cache", (self.usage, self.pages, self.pages_caption)),
-            ("Time to first token", "ttft", (self.ttft,)),
-            ("Between tokens", "between", (self.between,)),
-            ("Speed", "speed", (self.speed, self.phases, self.phases_caption)),
-        )
-        for title, name, widgets in parts:
-            fold = Fold("{title}", title=Sentence(title))
-            fold.body.setContentsMargins(6, 0, 0, 8)
-            fold.body.setSpacing(4)
-            self._lines[name] = {side: SideLine(side) for side in SIDES}
-            for widget in (*self._lines[name].values(), *widgets):
-                fold.body.addWidget(widget)
-            self._folds.append(fold)
-            column.addWidget(fold)
+        for section in self.sections:
+            column.addWidget(section)
         column.addStretch(1)
         head = QHBoxLayout()
         head.setContentsMargins(16, 12, 12, 0)
+        head.setSpacing(4)
         head.addWidget(label("Live", "section"), 1)
+        head.addWidget(self.export)
         head.addWidget(self.span)
         scroll = QScrollArea(widgetResizable=True)
         scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         scroll.setFrameShape(QFrame.Shape.NoFrame)
         scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        scroll.setWidget(inside)
+        scroll.setWidget(self.inside)
         whole = QVBoxLayout(self)
         whole.setContentsMargins(0, 0, 0, 0)
         whole.addLayout(head)
+        whole.addWidget(self.export.told)
         whole.addWidget(scroll, 1)
-
-    def _draw_acceptance(self, runs: dict[str, EngineRun]) -> None:
-        for side, run in runs.items():
-            line = self._lines["acceptance"][side]
-            if run.speculates is False:
-                line.show_value(Sentence("off"), "", Sentence("no speculation"))
-                continue
-            total = run.sample and series.share(run.sample.accepted_tokens, run.sample.draft_tokens)
-            rest = Sentence(
-                "{length} {length:token|tokens} a step · {total} since the start",
-                {"length": figures.number(run.rates.mean_accepted, 2), "total": figures.percent(total)},
-            )
-            line.show_value(figures.percent(run.rates.acceptance), "", rest)
-        drafting = {side: run for side, run in runs.items() if run.speculates}
-        self._over_time(self.acceptance, drafting, "acceptance")
-        shares = {side: series.by_position(run.sample) for side, run in drafting.items()}
-        self.positions.show_shares(shares)
-        for widget in (self.positions, self.positions_caption):
-            widget.setVisible(any(shares.values()))
-        self.acceptance.setVisible(bool(drafting))
-
-    def _draw_cache(self, runs: dict[str, EngineRun]) -> None:
-        bars = []
-        for side, run in runs.items():
-            blocks = series.blocks_used(run.sample)
-            size = run.sample.kv_block_size if run.sample else None
-            rest: Sentence | str = ""
-            if blocks:
-                values = {
-                    "used": figures.count(blocks[0]),
-                    "all": figures.count(blocks[1]),
-                    "size": size or figures.DASH,
-                }
-                rest = Sentence("{used} of {all} blocks of {size} tokens", values)
-                bars.append(Share(side, (("kv", series.share(*blocks) or 0.0),)))
-            line = self._lines["cache"][side]
-            line.show_value(figures.percent(run.sample.kv_usage if run.sample else None, 1), "", rest)
-        self._over_time(self.usage, runs, "kv_usage")
-        self.pages.show_shares(tuple(bars))
-        for widget in (self.pages, self.pages_caption):
-            widget.setVisible(bool(bars))
-
-    def _draw_requests(self) -> None:
-        first = [(side, reply.ttft_s) for side, reply in self._replies]
-        between = [(side, _milliseconds(series.between_tokens_s(reply))) for side, reply in self._replies]
-        for name, plot, values, unit in (("ttft", self.ttft, first, "s"), ("between", self.between, between, "ms")):
-            for side, line in self._lines[name].items():
-                own = [value for of, value in values if of == side and value is not None]
-                p95 = figures.number(series.percentile(own, 95))
-                rest = Sentence(
-                    "median · p95 {p95} {unit} · {count} {count:request|requests}",
-                    {"p95": p95, "unit": unit, "count": len(own)},
-                )
-                line.show_value(figures.number(series.median(own)), unit if own else "", rest if own else "")
-            plot.show_requests(values)
-
-    def _draw_speed(self, runs: dict[str, EngineRun]) -> None:
-        bars = []
-        for side, run in runs.items():
-            decode, prefill = run.rates.tokens_per_s, run.rates.prompt_per_s
-            rest = Sentence("prefill {prefill} tok/s", {"prefill": _rate(prefill)})
-            self._lines["speed"][side].show_value(_rate(decode), say("tok/s"), rest)
-            whole = (decode or 0) + (prefill or 0)
-            parts = (("prefill", series.share(prefill, whole) or 0.0), ("decode", series.share(decode, whole) or 0.0))
-            bars.append(Share(side, parts))
-        self._over_time(self.speed, runs, "tokens_per_s")
-        self.phases.show_shares(tuple(bars))
-        for widget in (self.phases, self.phases_caption):
-            widget.setVisible(bool(bars))
-        worn = theme.tokens()
-        names = ((worn.prefill, say("prefill")), (worn.decode, say("decode")))
-        marks = " &nbsp; ".join(f'<span style="color:{colour}">■</span> {name}' for colour, name in names)
-        self.phases_caption.setText(marks)
-
-    # -- inside
-
-    def _has_figures(self, side: str) -> bool:
-        return self._engines.state(side) == "ready" or bool(self._engines.run(side).series.at_s)
-
-    def _over_time(self, plot: TimePlot, runs: dict[str, EngineRun], name: str) -> None:
-        lines = {side: zip(run.series.at_s, getattr(run.series, name), strict=True) for side, run in runs.items()}
-        plot.show_lines(lines, float(self.span.currentData()))
 
     def _name_spans(self) -> None:
         for index, span_s in enumerate(SPANS_S):
             self.span.setItemText(index, say("last {minutes} min", minutes=span_s // 60))
 
 
-def _milliseconds(seconds: float | None) -> float | None:
-    return None if seconds is None else seconds * 1000
-
-
-def _rate(per_s: float | None) -> str:
-    """Nothing at all is no measurement of "0.00"."""
-    return "0" if per_s == 0 else figures.number(per_s)
+def _by_leg(whole: dict[str, EngineRun]) -> Iterator[tuple[str, EngineRun]]:
+    """A separated side's front has no figures of its own: its legs have."""
+    for side, run in whole.items():
+        if run.legs:
+            yield from ((f"{side}/{leg}", of_leg) for leg, of_leg in run.legs.items())
+        else:
+            yield side, run

@@ -37,6 +37,7 @@ from workbench import paths, words
 from workbench import settings as stored
 from workbench.catalog.folder import Model
 from workbench.engine import monitor
+from workbench.engine.monitor import DeviceSample
 from workbench.errors import WorkbenchError
 from workbench.settings import Settings
 from workbench.words import Sentence, say
@@ -64,7 +65,7 @@ class MainWindow(QMainWindow):
         self.engines = Engines(settings, self.tasks, self)
         self.serve_page = ServePage(settings, self.tasks, self.notices, self.engines)
         self.chat_page = ChatPage(settings, self.tasks, self.notices, self.engines)
-        self.live_panel = LivePanel(self.engines)
+        self.live_panel = LivePanel(self.engines, self.tasks)
         self.pages: dict[str, Page] = {
             "models": self.models_page,
             "quantize": self.quantize_page,
@@ -96,6 +97,8 @@ class MainWindow(QMainWindow):
             Action("rescan", "Look for models again", "F5", self.models_page.rescan),
             Action("queue", "Show the queue of recipes", "Ctrl+Shift+Q", self.open_queue),
             Action("live", "Show or hide the Live panel", "Ctrl+L", lambda: self.dock.toggle()),
+            Action("live_picture", "Save the Live panel as a picture…", "", self.live_panel.export.ask_picture),
+            Action("live_csv", "Save the live figures as CSV…", "", self.live_panel.export.ask_csv),
             Action("logs", "Show or hide the logs", "Ctrl+J", lambda: self.drawer.toggle()),
             Action("language", "Switch language", "Ctrl+Shift+L", self.switch_language),
             Action("theme", "Switch between dark and light", "Ctrl+Shift+T", self.switch_theme),
@@ -105,7 +108,7 @@ class MainWindow(QMainWindow):
 
     def begin(self) -> None:
         """Start what needs the loop: the device readings, the pages' own, the look for leftovers."""
-        self.tasks.start(monitor.device_samples(self.strip.show_sample))
+        self.tasks.start(monitor.device_samples(self._on_devices))
         self.tasks.start(self.banners.look_for_leftovers())
         for page in self.pages.values():
             page.arrive()
@@ -218,6 +221,10 @@ class MainWindow(QMainWindow):
         self.rail.settings_asked.connect(self.open_settings)
         self.strip.palette_asked.connect(self.open_palette)
         self.strip.language_asked.connect(self.switch_language)
+
+    def _on_devices(self, sample: DeviceSample) -> None:
+        self.strip.show_sample(sample)
+        self.live_panel.add_devices(sample)
 
     def _on_quantize(self, model: Model) -> None:
         self.show_page("quantize")

@@ -39,11 +39,16 @@ def write(values: Any, path: Path) -> None:
 
 
 def write_text(text: str, path: Path) -> None:
+    """As `write_bytes`, in UTF-8."""
+    write_bytes(text.encode(), path)
+
+
+def write_bytes(data: bytes, path: Path) -> None:
     """Written beside and renamed, so that the file is whole or not there."""
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(text, encoding="utf-8")
+        beside.write_bytes(data)
         beside.replace(path)
     except OSError as error:
         with suppress(OSError):

@@ -21,8 +21,8 @@ def engines(settings, tasks):
 
 
 @pytest.fixture
-def panel(engines, qtbot):
-    made = LivePanel(engines)
+def panel(engines, tasks, qtbot):
+    made = LivePanel(engines, tasks)
     qtbot.addWidget(made)
     made.resize(332, 1200)
     made.show()
@@ -44,13 +44,14 @@ def drafted(at_s, drafts, accepted, **more):
 
 
 def text(panel, fold, side):
-    return panel._lines[fold][side].text
+    lines = getattr(panel, fold).lines
+    return lines[side].text if side in lines else ""
 
 
 async def test_before_any_engine_it_says_how_it_fills(panel):
     panel.redraw()
     assert panel.empty.isVisible()
-    assert not any(fold.isVisible() for fold in panel._folds)
+    assert not any(section.isVisible() for section in panel.sections)
 
 
 async def test_figures_of_one_engine(panel, engines, until):
@@ -61,12 +62,12 @@ async def test_figures_of_one_engine(panel, engines, until):
     assert "62 % since the start" in text(panel, "acceptance", "quantized")
     assert "37.0 %" in text(panel, "cache", "quantized")
     assert "37 of 100 blocks of 16 tokens" in text(panel, "cache", "quantized")
-    assert panel.pages.rows[0].parts == (("kv", 0.37),)
+    assert panel.cache.bars.rows[0].parts == (("kv", 0.37),)
     assert "10.0 tok/s" in text(panel, "speed", "quantized")
     assert "prefill 30.0 tok/s" in text(panel, "speed", "quantized")
-    assert panel.phases.rows[0].parts == (("prefill", 0.75), ("decode", 0.25))
-    assert list(panel.positions.shares) == ["quantized"]
-    assert not panel._lines["cache"]["original"].isVisible(), "an engine that never ran has no line"
+    assert panel.speed.phases.rows[0].parts == (("prefill", 0.75), ("decode", 0.25))
+    assert list(panel.acceptance.positions.shares) == ["quantized"]
+    assert "original" not in panel.cache.lines, "an engine that never ran has no line"
 
 
 async def test_speculation_off_says_off_and_nothing_drafted_is_a_dash(panel, engines):
@@ -76,7 +77,7 @@ async def test_speculation_off_says_off_and_nothing_drafted_is_a_dash(panel, eng
     assert text(panel, "acceptance", "original").startswith("off")
     assert text(panel, "acceptance", "quantized").startswith("–")
     assert "nan" not in text(panel, "acceptance", "quantized").lower()
-    assert list(panel.acceptance.curves["original"].getOriginalDataset()[0] or ()) == []
+    assert list(panel.acceptance.plot.curves["original"].getOriginalDataset()[0] or ()) == []
 
 
 async def test_a_restart_and_a_poll_without_answer_are_gaps(panel, engines):
@@ -85,7 +86,7 @@ async def test_a_restart_and_a_poll_without_answer_are_gaps(panel, engines):
         engines, "original", EngineSample(3), EngineSample(4, generated_tokens=5), EngineSample(5, generated_tokens=9)
     )
     panel.redraw()
-    _, y = panel.speed.curves["original"].getOriginalDataset()
+    _, y = panel.speed.plot.curves["original"].getOriginalDataset()
     assert [None if math.isnan(value) else value for value in y] == [None, 10, 10, None, None, 4]
 
 
@@ -94,13 +95,13 @@ async def test_each_reply_is_a_point_with_median_and_p95(panel, engines):
         panel.add_reply("original", ReplyDone("stop", ttft, ttft, 2.0, 10, 20, 8.0))
     panel.add_reply("quantized", ReplyDone("stopped", None, None, 1.0, None, None, None))
     panel.redraw()
-    assert text(panel, "ttft", "original").startswith("0.40 s median")
-    assert "p95 0.58 s · 3 requests" in text(panel, "ttft", "original")
+    assert text(panel, "first", "original").startswith("0.40 s median")
+    assert "p95 0.58 s · 3 requests" in text(panel, "first", "original")
     assert text(panel, "between", "original").startswith("125 ms")
-    assert text(panel, "ttft", "quantized") == "–"
-    x, y = panel.ttft.points["original"].getData()
+    assert text(panel, "first", "quantized") == "–"
+    x, y = panel.first.plot.points["original"].getData()
     assert list(x) == [1, 2, 3] and list(y) == [0.2, 0.4, 0.6]
-    assert panel.ttft.medians["original"].getOriginalDataset()[1][0] == 0.4
+    assert panel.first.plot.medians["original"].getOriginalDataset()[1][0] == 0.4
 
 
 async def test_hidden_it_draws_nothing_and_catches_up_when_shown(panel, engines, until, monkeypatch):

@@ -7,6 +7,7 @@ from PySide6.QtGui import QColor, QPainter, QPainterPath, QPen
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from ui import theme
+from ui.plots import looks
 
 ROW = 14
 GAP = 6
@@ -72,15 +73,14 @@ class ShareBars(QWidget):
             painter.restore()
 
 
-def paint_mark(painter: QPainter, side: str, x: float, y: float, size: float = 8) -> None:
+def paint_mark(painter: QPainter, key: str, x: float, y: float, size: float = 8) -> None:
     """The side's own mark, so that colour never stands alone."""
-    worn = theme.tokens()
-    colour = QColor(getattr(worn, side))
+    colour = looks.colour(key)
     painter.save()
     painter.setRenderHint(QPainter.RenderHint.Antialiasing)
     painter.setPen(QPen(colour, 1.6))
     half = size / 2
-    if side == "original":
+    if looks.is_filled(key):
         painter.setBrush(colour)
         painter.drawEllipse(QRectF(x - half + 0.5, y - half + 0.5, size - 1, size - 1))
     else:

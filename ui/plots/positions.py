@@ -7,6 +7,7 @@ from PySide6.QtGui import QColor, QFont, QPainter, QPen
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from ui import language, theme
+from ui.plots import looks
 from workbench import figures
 from workbench.words import say
 
@@ -69,9 +70,9 @@ class PositionBars(QWidget):
                     self._bar(painter, side, left + index * bar, bar - 2, values[position])
 
     def _bar(self, painter: QPainter, side: str, x: float, width: float, share: float) -> None:
-        colour = QColor(getattr(theme.tokens(), side))
+        colour = looks.colour(side)
         height = max(1.5, min(share, 1.0) * (HEIGHT - 4))
         place = QRectF(x, HEIGHT - height, width, height)
         painter.setPen(QPen(colour, 1.4))
-        painter.setBrush(colour if side == "original" else QColor(theme.tokens().soft(side, 0.25)))
+        painter.setBrush(colour if looks.is_filled(side) else QColor(theme.tokens().soft(looks.side_of(side), 0.25)))
         painter.drawRect(place.adjusted(0.7, 0.7, -0.7, 0))

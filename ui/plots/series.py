@@ -9,13 +9,12 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor, QFont
 
 from ui import language, theme
+from ui.plots.looks import MARKS, SIDES, colour, dash, is_filled
 from workbench import figures
 from workbench.measure import series
-from workbench.words import say
+from workbench.words import Sentence, say
 
-SIDES = ("original", "quantized")
-LINES = {"original": Qt.PenStyle.SolidLine, "quantized": Qt.PenStyle.DashLine}
-MARKS = {"original": "o", "quantized": "d"}
+CROWDED = 60  # more requests than this are smaller points
 TICKS_S = {120: (90, 60, 30), 900: (600, 300), 3600: (2700, 1800, 900)}
 
 Points = Iterable[tuple[float, float | None]]
@@ -24,7 +23,7 @@ Points = Iterable[tuple[float, float | None]]
 class LivePlot(pg.PlotWidget):
     """A small plot without menus or mouse: curves are made once, only their data changes."""
 
-    def __init__(self, template: str, words: Callable[[float], str] = "{:g}".format):
+    def __init__(self, name: Sentence | str, words: Callable[[float], str] = "{:g}".format):
         super().__init__()
         self._words = words
         self._top = 0.0
@@ -41,7 +40,7 @@ class LivePlot(pg.PlotWidget):
         item.getAxis("bottom").setHeight(18)
         item.getViewBox().setDefaultPadding(0)
         item.setContentsMargins(0, 2, 6, 0)
-        language.bind(self.setAccessibleName, template)
+        language.show(self.setAccessibleName, name)
         theme.changed.connect(self.paint)
 
     def set_top(self, highest: float | None, least: float = 0.0) -> None:
@@ -67,34 +66,35 @@ class LivePlot(pg.PlotWidget):
 
 
 class TimePlot(LivePlot):
-    """One line a side over the last `span_s` seconds; a missing value is a gap, a value between two a dot."""
+    """A line a key over the last `span_s` seconds; a missing value is a gap, a value between two a dot."""
 
-    def __init__(self, template: str, words: Callable[[float], str] = "{:g}".format, least: float = 0.0):
-        super().__init__(template, words)
+    def __init__(self, name: Sentence | str, words: Callable[[float], str] = "{:g}".format, least: float = 0.0):
+        super().__init__(name, words)
         self._least = least
         self._span_s = 0.0
-        self.curves = {side: self.getPlotItem().plot(connect="finite", antialias=True) for side in SIDES}
-        for curve in self.curves.values():
-            curve.curve.setSegmentedLineMode("off")  # drawn by segments, each would begin its dashes anew
-        self.dots = {side: pg.ScatterPlotItem(pxMode=True, size=4, antialias=True) for side in SIDES}
-        for dots in self.dots.values():
-            self.getPlotItem().addItem(dots)
+        self.curves: dict[str, pg.PlotDataItem] = {}
+        self.dots: dict[str, pg.ScatterPlotItem] = {}
+        for side in SIDES:
+            self._add(side)
         self.paint()
         self.show_lines({}, 120.0)
 
     def show_lines(self, lines: Mapping[str, Points], span_s: float, now_s: float | None = None) -> None:
-        """Draw points (at_s, value) of each side, seen from `now_s`, by default the newest of all."""
-        drawn = {side: series.line(points, buckets=max(100, self.width())) for side, points in lines.items()}
+        """Draw points (at_s, value) of each key, seen from `now_s`, by default the newest of all."""
+        for key in lines:
+            if key not in self.curves:
+                self._add(key)
+        drawn = {key: series.line(points, buckets=max(100, self.width())) for key, points in lines.items()}
         ends = [float(x[-1]) for x, _ in drawn.values() if x.size]
         now_s = max(ends, default=0.0) if now_s is None else now_s
         highest = None
-        for side, curve in self.curves.items():
-            x, y = drawn.get(side, (np.zeros(0), np.zeros(0)))
+        for key, curve in self.curves.items():
+            x, y = drawn.get(key, (np.zeros(0), np.zeros(0)))
             inside = x >= now_s - span_s
             x, y = x[inside] - now_s, y[inside]
             curve.setData(x, y)
             alone = series.alone(y)
-            self.dots[side].setData(x[alone], y[alone])
+            self.dots[key].setData(x[alone], y[alone])
             if np.isfinite(y).any():
                 highest = max(highest or 0.0, float(np.nanmax(y)))
         self.set_top(highest, self._least)
@@ -103,25 +103,38 @@ class TimePlot(LivePlot):
             self.getPlotItem().setXRange(-span_s, 0, padding=0)
         self._mark_time()
 
+    def paint(self) -> None:
+        super().paint()
+        for key in self.curves:
+            self._dress(key)
+
+    def _add(self, key: str) -> None:
+        self.curves[key] = self.getPlotItem().plot(connect="finite", antialias=True)
+        self.curves[key].curve.setSegmentedLineMode("off")  # drawn by segments, each would begin its dashes anew
+        self.dots[key] = pg.ScatterPlotItem(pxMode=True, size=4, antialias=True)
+        self.getPlotItem().addItem(self.dots[key])
+        self._dress(key)
+
+    def _dress(self, key: str) -> None:
+        self.curves[key].setPen(pg.mkPen(colour(key), width=1.6, style=dash(key)))
+        self.dots[key].setPen(pg.mkPen(None))
+        self.dots[key].setBrush(colour(key))
+
     def _mark_time(self) -> None:
         marks = [(-at_s, _ago(at_s)) for at_s in TICKS_S.get(round(self._span_s), (self._span_s / 2,))]
         self.getPlotItem().getAxis("bottom").setTicks([marks])
 
-    def paint(self) -> None:
-        super().paint()
-        for side, curve in self.curves.items():
-            colour = QColor(getattr(theme.tokens(), side))
-            curve.setPen(pg.mkPen(colour, width=1.6, style=LINES[side]))
-            self.dots[side].setPen(pg.mkPen(None))
-            self.dots[side].setBrush(colour)
-
 
 class RequestPlot(LivePlot):
-    """Each request a point in its order; the median of its side as a line, the 95th percentile dotted."""
+    """Each request a point in its order, above a bar for the part of it that was waiting, where that is known.
 
-    def __init__(self, template: str, words: Callable[[float], str] = "{:g}".format):
-        super().__init__(template, words)
+    The median of a side is a line, its 95th percentile dotted.
+    """
+
+    def __init__(self, name: Sentence | str, words: Callable[[float], str] = "{:g}".format):
+        super().__init__(name, words)
         item = self.getPlotItem()
+        self.waits = {side: item.plot(connect="pairs", antialias=True) for side in SIDES}
         self.points = {side: pg.ScatterPlotItem(pxMode=True, size=7, antialias=True) for side in SIDES}
         self.medians = {side: item.plot(antialias=True) for side in SIDES}
         self.p95s = {side: item.plot(antialias=True) for side in SIDES}
@@ -130,7 +143,7 @@ class RequestPlot(LivePlot):
         self.paint()
         self.show_requests([])
 
-    def show_requests(self, requests: Sequence[tuple[str, float | None]]) -> None:
+    def show_requests(self, requests: Sequence[tuple[str, float | None]], waited: Sequence[float | None] = ()) -> None:
         """Draw (side, value) in the order of the requests; one without a value leaves its place empty."""
         count = len(requests)
         known = [value for _, value in requests if value is not None]
@@ -138,6 +151,11 @@ class RequestPlot(LivePlot):
             places = [(place, value) for place, (of, value) in enumerate(requests, 1) if of == side]
             places = [(place, value) for place, value in places if value is not None]
             self.points[side].setData([place for place, _ in places], [value for _, value in places])
+            self.points[side].setSize(7 if count <= CROWDED else 4)
+            self.waits[side].setPen(
+                pg.mkPen(QColor(theme.tokens().soft(side, 0.45)), width=3 if count <= CROWDED else 1)
+            )
+            self._show_waits(side, [(place, waited[place - 1]) for place, _ in places] if waited else [])
             values = [value for _, value in places]
             for curve, level in ((self.medians, series.median(values)), (self.p95s, series.percentile(values, 95))):
                 curve[side].setData([], []) if level is None else curve[side].setData([0.5, count + 0.5], [level] * 2)
@@ -147,16 +165,18 @@ class RequestPlot(LivePlot):
         marks = [(place, str(place)) for place in range(1, max(count, 4) + 1, step)]
         self.getPlotItem().getAxis("bottom").setTicks([marks])
 
+    def _show_waits(self, side: str, waits: Sequence[tuple[int, float | None]]) -> None:
+        ends = [(place, y) for place, value in waits if value for y in (0.0, value)]
+        self.waits[side].setData([place for place, _ in ends], [y for _, y in ends])
+
     def paint(self) -> None:
         super().paint()
         for side in SIDES:
-            colour = QColor(getattr(theme.tokens(), side))
-            self.medians[side].setPen(pg.mkPen(colour, width=1.4, style=LINES[side]))
-            self.p95s[side].setPen(pg.mkPen(colour, width=1.2, style=Qt.PenStyle.DotLine))
+            self.medians[side].setPen(pg.mkPen(colour(side), width=1.4, style=dash(side)))
+            self.p95s[side].setPen(pg.mkPen(colour(side), width=1.2, style=Qt.PenStyle.DotLine))
             self.points[side].setSymbol(MARKS[side])
-            self.points[side].setPen(pg.mkPen(colour, width=1.2))
-            # The original is filled and the quantized open: told apart where both lie on one place.
-            self.points[side].setBrush(colour if side == "original" else QColor(theme.tokens().surface))
+            self.points[side].setPen(pg.mkPen(colour(side), width=1.2))
+            self.points[side].setBrush(colour(side) if is_filled(side) else QColor(theme.tokens().surface))
 
 
 def _round_up(value: float) -> float:

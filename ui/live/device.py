@@ -1,0 +1,111 @@
+"""The machine that computes it: load, memory, power, and how much of the memory's bandwidth the engines use."""
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QHBoxLayout, QWidget
+
+from ui import language
+from ui.live.section import Section, Shown, recent
+from ui.plots.looks import DEVICE, side_of
+from ui.plots.series import TimePlot
+from ui.widgets import label
+from ui.widgets.elided import Elided
+from workbench import figures
+from workbench.engine.monitor import DeviceSample
+from workbench.measure import bandwidth, series
+from workbench.words import Sentence
+
+
+class Device(Section):
+    """A line a GPU, or one of the processor, and a line an engine with its estimated bandwidth."""
+
+    def __init__(self):
+        self.plot = TimePlot(Sentence("Device load over time"), figures.percent, least=1.0)
+        self.bandwidth = TimePlot(Sentence("Memory bandwidth over time"), figures.percent, least=1.0)
+        self.caption = label("share of the memory's bandwidth, estimated from steps, weights and KV cache", "caption",
+                             wrap=True)  # fmt: skip
+        self.devices: list[DeviceLine] = []
+        super().__init__(Sentence("Device"), self.plot, self.bandwidth, self.caption)
+
+    def draw(self, shown: Shown) -> None:
+        self._show_devices(shown)
+        self.show_lines(shown.runs)
+        for key, run in shown.runs.items():
+            read = shown.readings.get(side_of(key))
+            used = bandwidth.now(read, run)
+            number, unit = figures.bytes_apart(used)
+            rest: Sentence | str = Sentence("bandwidth, estimated")
+            if used is not None and read and read.peak:
+                values = {"share": figures.percent(series.share(used, read.peak)), "peak": figures.bytes_of(read.peak)}
+                rest = Sentence("{share} of {peak}/s, estimated", values)
+            self.lines[key].show_value(number, f"{unit}/s" if unit else "", rest)
+        told = {key: run for key, run in shown.runs.items() if (read := shown.readings.get(side_of(key))) and read.peak}
+        lines = {
+            key: recent(run.series.at_s, bandwidth.over_time(shown.readings[side_of(key)], run), shown.span_s)
+            for key, run in told.items()
+        }
+        self.bandwidth.show_lines(lines, shown.span_s)
+        for widget in (self.bandwidth, self.caption):
+            widget.setVisible(bool(told))
+
+    def _show_devices(self, shown: Shown) -> None:
+        last = shown.devices[-1] if shown.devices else None
+        rows = _rows(last)
+        while len(self.devices) < len(rows):
+            self.devices.append(DeviceLine())
+            self.body.insertWidget(len(self.devices) - 1, self.devices[-1])
+        for line, row in zip(self.devices, rows, strict=False):
+            line.show_values(*row)
+        for index, line in enumerate(self.devices):
+            line.setVisible(index < len(rows))
+        self.plot.show_lines(_loads(shown), shown.span_s)
+        self.plot.setVisible(last is not None)
+
+
+class DeviceLine(QWidget):
+    """The load as the number, memory and power muted behind it."""
+
+    def __init__(self):
+        super().__init__()
+        self.number = label(role="section")
+        self.name = label(role="caption")
+        self.rest = Elided("caption")
+        self.rest.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignBaseline)
+        line = QHBoxLayout(self)
+        line.setContentsMargins(16, 0, 0, 0)
+        line.setSpacing(4)
+        line.addWidget(self.number, 0, Qt.AlignmentFlag.AlignBaseline)
+        line.addWidget(self.name, 0, Qt.AlignmentFlag.AlignBaseline)
+        line.addWidget(self.rest, 1, Qt.AlignmentFlag.AlignBaseline)
+
+    def show_values(self, name: str, load: str, rest: Sentence) -> None:
+        self.number.setText(load)
+        self.name.setText(name)
+        language.show(self.rest.show_text, rest)
+        self.setAccessibleName(f"{name} {load} {rest}")
+
+
+def _rows(last: DeviceSample | None) -> list[tuple[str, str, Sentence]]:
+    """(name, load, memory and power) of each GPU, or of the processor where there is none."""
+    if last is None:
+        return []
+    if not last.gpus:
+        values = {"memory": figures.of_bytes(last.ram_used, last.ram_total), "power": figures.DASH}
+        return [("CPU", figures.percent(last.cpu_load), Sentence("RAM {memory}", values))]
+    rows = []
+    for index, gpu in enumerate(last.gpus):
+        power = figures.DASH if gpu.power_w is None else f"{gpu.power_w:.0f} W"
+        values = {"memory": figures.of_bytes(gpu.memory_used, gpu.memory_total), "power": power}
+        rows.append((f"GPU {index}", figures.percent(gpu.load), Sentence("memory {memory} · {power}", values)))
+    return rows
+
+
+def _loads(shown: Shown) -> dict[str, list]:
+    samples = shown.devices
+    if not samples or not samples[-1].gpus:
+        return {DEVICE: [(each.at_s, each.cpu_load) for each in samples]}
+    return {
+        f"{DEVICE}/{index}": [
+            (each.at_s, each.gpus[index].load if index < len(each.gpus) else None) for each in samples
+        ]
+        for index in range(len(samples[-1].gpus))
+    }
