@@ -62,6 +62,9 @@ class FakeEngines(QObject):
 
     chosen = profile
 
+    def server(self, side):
+        return None
+
     def can_switch(self, side):
         return self.alternating and self.state(side) == "stopped"
 
