@@ -10,7 +10,7 @@ from ui.engines import Engines
 from ui.widgets import Banner, button
 from ui.widgets.profile_form import ProfileForm
 from ui.widgets.slot_tab import NAMES
-from workbench.engine import payoff
+from workbench.engine import handed, payoff
 from workbench.words import Sentence
 
 
@@ -32,8 +32,9 @@ class Losses(QWidget):
         for side, form in self._forms.items():
             chosen = form.drafting.list.chosen
             ready = self._engines.state(side) == "ready"
-            told = payoff.loss(self._engines.run(side).sample, (chosen and chosen.cost) or 0.0) if ready else None
-            self._show(side, told, two)
+            cost = (chosen and chosen.cost) or 0.0
+            losses = (payoff.loss(run.sample, cost) for run in handed.writers(self._engines.run(side)) if ready)
+            self._show(side, next(filter(None, losses), None), two)
 
     def _show(self, side: str, told: Sentence | None, two: bool) -> None:
         if told is None:
@@ -57,9 +58,8 @@ class Losses(QWidget):
     def switch_off(self, side: str) -> None:
         """Serve the same without drafting."""
         if profile := self._engines.profile(side):
-            plain = replace(profile, speculation=None)
-            self._forms[side].show_profile(plain)
-            self._engines.start(side, plain)
+            self._forms[side].show_profile(replace(profile, speculation=None))
+            self._engines.start(side, self._forms[side].chosen())
 
     def _dismiss(self, side: str) -> None:
         self._dismissed.add(side)

@@ -11,6 +11,7 @@ from workbench.words import Sentence
 # Colour, and whether the light is full, half or a ring: the word beside it says the same.
 LIGHTS = {
     "stopped": ("muted", "ring", Sentence("stopped")),
+    "ahead": ("muted", "ring", Sentence("not yet started")),
     "waiting": ("muted", "half", Sentence("waiting for the other")),
     "starting": ("prefill", "half", Sentence("starting")),
     "ready": ("accepted", "full", Sentence("ready")),
@@ -20,7 +21,7 @@ LIGHTS = {
 
 
 class StateLight(QWidget):
-    """`show_state("ready")`; the states are those of `Engines.state`."""
+    """`show_state("ready")`; the states are those of `Engines.state`, and "ahead" of one whose turn comes."""
 
     def __init__(self):
         super().__init__()

@@ -8,7 +8,7 @@ from workbench.words import Sentence
 
 def told(run: EngineRun) -> Sentence | None:
     """Since the start, of all engines behind this front; None before a prompt came, or where none of them tells."""
-    samples = [leg.sample for name, leg in run.legs.items() if role_of(name) == "decode" and leg.sample]
+    samples = [leg.sample for leg in writers(run) if leg.sample]
     counted = [each for each in samples if each.external_tokens is not None and each.prompt_tokens]
     if not counted:
         return None
@@ -17,3 +17,8 @@ def told(run: EngineRun) -> Sentence | None:
         "prompt": figures.tokens(sum(each.prompt_tokens for each in counted)),
     }
     return Sentence("{handed} of {prompt} prompt tokens came from the prefill engine.", values)
+
+
+def writers(run: EngineRun) -> list[EngineRun]:
+    """The engines that write the answers: the decode engines behind a front, else the engine itself."""
+    return [leg for name, leg in run.legs.items() if role_of(name) == "decode"] if run.legs else [run]
