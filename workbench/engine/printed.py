@@ -38,6 +38,8 @@ class Printed:
 
     def take(self, line: str) -> EngineMemory | None:
         """All that is known after this line; None when it says nothing of memory."""
+        if not any(word in line for word in ("GiB", "KV cache size", "concurrency")):
+            return None  # most lines
         told = [match for pattern in LINES if (match := pattern.search(line))]
         for match in told:
             for name, text in match.groupdict().items():
