@@ -21,6 +21,7 @@ from workbench import (
     cli_profiles,
     cli_recipes,
     cli_serve,
+    cli_watch,
     cli_whatif,
     jobs,
     settings,
@@ -246,6 +247,7 @@ cli_recipes.register(app)
 cli_serve.register(app)
 cli_profiles.register(app)
 cli_connections.register(app)
+cli_watch.register(app)
 cli_export.register(app)
 cli_drafts.register(app)
 cli_whatif.register(app)

@@ -8,6 +8,7 @@ import typer
 
 from workbench import settings, terminal
 from workbench.cli_engine import Context, DraftTokens, drafting_of, servable
+from workbench.cli_watch import Figures
 from workbench.engine.lora import read_adapter
 from workbench.engine.profile import Profile
 from workbench.errors import WorkbenchError
@@ -98,6 +99,7 @@ def serve(
             "--export", help="Print it as a command, a unit of systemd or a compose file: " + ", ".join(FORMS)
         ),
     ] = "",
+    figures_file: Figures = None,
 ) -> None:
     """Serve a model with vLLM on this machine until Ctrl+C."""
     options = {
@@ -123,7 +125,7 @@ def serve(
     elif show or form:
         print(_written(chosen, form or FORMS[0]), end="")
     else:
-        _run(chosen)
+        _run(chosen, figures_file)
 
 
 def _chosen(model: Path | None, profile: str, given: dict[str, Any]) -> Profile:
@@ -154,20 +156,23 @@ def _written(chosen: Profile, form: str) -> str:
     return exports.FORMS[form](settled, built, known)
 
 
-def _run(chosen: Profile) -> None:
+def _run(chosen: Profile, figures_file: Path | None) -> None:
     from workbench.engine.payoff_note import PayoffNote
+    from workbench.engine.recording import recorded
     from workbench.engine.served import log_file, watched
 
     async def work() -> None:
-        with terminal.JobProgress() as progress:
+        async with recorded(chosen.served_name, figures_file) as run:
+            with terminal.JobProgress() as progress:
 
-            def take(event: Event) -> None:
-                progress(event)
-                if isinstance(event, EngineReady):
-                    progress.stop()
-                    print(f"{event.url}/v1\n{say('key: {key}', key=event.key)}", flush=True)
+                def take(event: Event) -> None:
+                    progress(event)
+                    run.apply(event)
+                    if isinstance(event, EngineReady):
+                        progress.stop()
+                        print(f"{event.url}/v1\n{say('key: {key}', key=event.key)}", flush=True)
 
-            await watched(chosen, settings.load(), PayoffNote(chosen, take), log_file(chosen.model.name))
+                await watched(chosen, settings.load(), PayoffNote(chosen, take), log_file(chosen.model.name))
 
     run_until_done(work())
 
