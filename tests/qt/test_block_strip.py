@@ -4,8 +4,9 @@ import pytest
 from PySide6.QtCore import QPoint, QRect, QSize, Qt
 
 from ui import theme
-from ui.widgets.block_strip import BlockStrip, Cell
+from ui.widgets.block_strip import BlockStrip
 from ui.widgets.error_scale import ErrorScale, luminance
+from ui.widgets.strip_cell import Cell
 from ui.widgets.strip_grid import StripGrid
 
 ROLES = ("self_attn.q_proj", "self_attn.k_proj", "mlp.gate_proj", "mlp.down_proj")

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from typing import Literal
 
-from ui.widgets.block_strip import Cell
 from ui.widgets.module_details import layer_in_block
 from ui.widgets.scheme import mark, scheme
+from ui.widgets.strip_cell import Cell
 from workbench import figures
 from workbench.events import ModuleDone
 from workbench.plan import Plan, Planned

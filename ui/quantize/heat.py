@@ -4,9 +4,9 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ui.widgets.block_strip import Cell
 from ui.widgets.module_details import layer_in_block
 from ui.widgets.scheme import scheme
+from ui.widgets.strip_cell import Cell
 from workbench import allocation, figures, sensitivities
 from workbench.catalog.linears import Linear
 from workbench.choice import BITS, Choice

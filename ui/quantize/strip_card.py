@@ -13,10 +13,11 @@ from ui.quantize.scans import Scans
 from ui.quantize.sensitivity_view import SensitivityChoice, SensitivityFigures
 from ui.quantize.target_bar import TargetBar
 from ui.widgets import Card, button, label
-from ui.widgets.block_strip import BlockStrip, Cell
+from ui.widgets.block_strip import BlockStrip
 from ui.widgets.error_scale import ErrorLegend
 from ui.widgets.label import restyle
 from ui.widgets.module_details import layer_in_block
+from ui.widgets.strip_cell import Cell
 from ui.widgets.width_legend import WidthLegend
 from workbench import allocation
 from workbench.allocation import Target

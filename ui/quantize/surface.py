@@ -22,7 +22,8 @@ from ui.quantize.result_card import ResultCard
 from ui.quantize.setup_bar import SetupBar
 from ui.quantize.strip_card import StripCard
 from ui.widgets import EmptyState, FailureCard, button, label
-from ui.widgets.block_strip import BlockStrip, Cell
+from ui.widgets.block_strip import BlockStrip
+from ui.widgets.strip_cell import Cell
 from workbench import figures
 from workbench.draft import Draft
 from workbench.errors import WorkbenchError
