@@ -3,21 +3,17 @@
 from functools import partial
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QHBoxLayout, QStackedWidget, QVBoxLayout, QWidget
 
 from ui.chat.kept_chats import Keeper, opened_store
 from ui.chat.sides import Sides
-from ui.chat_settings import ChatSettings
+from ui.chat.surface import ChatSurface
 from ui.engines import Engines
 from ui.log_drawer import Status
 from ui.notices import Notices
 from ui.page import Page
 from ui.tasks import Tasks
-from ui.widgets import EmptyState, button
+from ui.widgets import button
 from ui.widgets.chat_column import ChatColumn
-from ui.widgets.chat_history import ChatHistory
-from ui.widgets.composer import Composer
-from ui.widgets.label import label
 from ui.widgets.transcript import Entry
 from workbench.chat import rendering, summary
 from workbench.chat.asking import ask
@@ -59,49 +55,13 @@ class ChatPage(Page):
         self.head.addStretch(1)
         self.head.addWidget(self.history_button)
         self.head.addWidget(button("New chat", self.new_chat, icon="add-line"))
-        self.history = ChatHistory()
-        self.history.hide()
-        self.columns = {side: ChatColumn(side) for side in SIDES}
-        beside = QHBoxLayout()
-        beside.setContentsMargins(0, 0, 0, 0)
-        beside.setSpacing(12)
-        for column in self.columns.values():
-            beside.addWidget(column, 1)
-        both = QWidget()
-        both.setLayout(beside)
-        self.empty = EmptyState(
-            "chat-3-line",
-            "No engine is running",
-            "Start the original, the quantized model or both on Serve, then ask them here.",
-            button("Go to Serve", self.serve_asked.emit),
-        )
-        self.stack = QStackedWidget()
-        self.stack.addWidget(self.empty)
-        self.stack.addWidget(both)
-        self.composer = Composer()
         self.send_button = button("Send", self.send, kind="primary", icon="send-plane-2-line")
         self.stop_button = button("Stop", self.stop, kind="danger", icon="stop-line")
-        self.sampling = ChatSettings()
-        typing = QHBoxLayout()
-        typing.setSpacing(8)
-        typing.addWidget(self.composer, 1)
-        typing.addWidget(self.send_button)
-        typing.addWidget(self.stop_button)
-        self.fairness = label(
-            "Both get the same prompt and settings. Even at temperature 0, batching and speculation can change words.",
-            "caption",
-        )
-        middle = QVBoxLayout()
-        middle.setSpacing(8)
-        middle.addWidget(self.stack, 1)
-        middle.addLayout(typing)
-        middle.addWidget(self.sampling)
-        middle.addWidget(self.fairness)
-        whole = QHBoxLayout()
-        whole.setSpacing(12)
-        whole.addWidget(self.history)
-        whole.addLayout(middle, 1)
-        self.content.addLayout(whole)
+        leading = button("Go to Serve", self.serve_asked.emit)
+        self.view = view = ChatSurface(leading, self.send_button, self.stop_button)
+        self.history, self.columns, self.stack, self.empty = view.history, view.columns, view.stack, view.empty
+        self.composer, self.sampling, self.fairness = view.composer, view.sampling, view.fairness
+        self.content.addWidget(view)
 
     def _connect(self) -> None:
         self.composer.sent.connect(self.send)
@@ -269,11 +229,9 @@ class ChatPage(Page):
         self.sampling.show_speculation(self.sides.speculates(ready))
         self.sampling.show_own(self.sides.own_values(ready))
         seen = [side for side in SIDES if self.sides.has_column(side, self.conversation)]
-        self.stack.setCurrentIndex(1 if seen else 0)
-        for side, column in self.columns.items():
-            column.setVisible(side in seen)
-            if side in seen:
-                self._draw_column(side, column)
+        self.view.show_columns(seen)
+        for side in seen:
+            self._draw_column(side, self.columns[side])
         self.send_button.setVisible(not self._writing)
         self.stop_button.setVisible(bool(self._writing))
         self.send_button.setEnabled(bool(ready and self.composer.text))
