@@ -146,6 +146,13 @@ class Engines(QObject):
         self._heard_s[side] = time.monotonic()
         self.changed.emit(side)
 
+    def clear(self, side: str) -> None:
+        """Forget what ran on a side where nothing runs."""
+        if not self.is_running(side):
+            self._runs[side] = EngineRun()
+            self._chosen.pop(side, None)
+            self.changed.emit(side)
+
     def start_pair(self, original: Chosen, quantized: Chosen) -> None:
         """Start both: together where they fit, else the original first; `pair_note` then says which it is."""
         self._owner.start(self._start_pair(original, quantized))

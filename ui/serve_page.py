@@ -13,6 +13,7 @@ from ui.log_drawer import LogSource, Status
 from ui.notices import Notices
 from ui.page import Page
 from ui.serve.drafts import Drafts
+from ui.serve.remotes import Remotes
 from ui.serve.surface import ServeSurface
 from ui.tasks import Tasks
 from ui.widgets.slot_tab import NAMES
@@ -51,6 +52,8 @@ class ServePage(Page):
         self.head.addStretch(1)
         self.start_button = self.set_primary("Start", self.start, icon="play-fill")
         self._lay_out()
+        self.remotes = Remotes(engines, tasks, notices, self.view.sources, self.view.remote_forms)
+        self.remotes.changed.connect(self._on_source)
         engines.changed.connect(lambda _side: self.touch())
         engines.sampled.connect(lambda _side: self.touch())
         # A start tells little by itself: its seconds must run all the same.
@@ -120,9 +123,11 @@ class ServePage(Page):
         if any(self.engines.is_running(side) for side in SIDES):
             self.begin(self.engines.stop_all())
             return
-        profiles = {side: self._profile(side) for side in SIDES if self.models[side]}
+        profiles = {side: self._profile(side) for side in SIDES if self.models[side] and not self._is_remote(side)}
         if None in profiles.values():
             return
+        for side in filter(self.remotes.is_filled, SIDES):
+            self.remotes.connect_side(side)
         if len(profiles) == 2:
             self.engines.start_pair(profiles["original"], profiles["quantized"])
         for side, profile in profiles.items() if len(profiles) == 1 else ():
@@ -138,11 +143,13 @@ class ServePage(Page):
             self.engines.start(side, profile)
 
     def redraw(self) -> None:
-        filled = [side for side in SIDES if self.models[side]]
+        filled = [side for side in SIDES if self.models[side] or self.remotes.is_filled(side)]
+        elsewhere = [side for side in SIDES if self._is_remote(side)]
         running = [side for side in SIDES if self.engines.is_running(side)]
-        self.empty.setVisible(not filled)
+        self.empty.setVisible(not filled and not elsewhere)
         for side in SIDES:
-            self.cards[side].setVisible(side in filled)
+            self._draw_remote(side)
+            self.cards[side].setVisible(side in filled and side not in elsewhere)
             self.cards[side].show_fit(self._fits[side])
             self.cards[side].show_engine(self.engines, time.monotonic())
             self.forms[side].setEnabled(side not in running)
@@ -169,6 +176,10 @@ class ServePage(Page):
         form.changed.connect(lambda: self._weigh(side))
         form.model_picked.connect(lambda path: self._on_picked(side, path))
         self._drafts.attach(side, form)
+        far = self.view.remote_cards[side]
+        far.connect_asked.connect(lambda: self.remotes.connect_side(side))
+        far.disconnect_asked.connect(lambda: self.engines.stop(side))
+        far.chat_asked.connect(self.chat_asked)
         card.start_asked.connect(lambda: self.start_one(side))
         card.stop_asked.connect(lambda: self.engines.stop(side))
         card.chat_asked.connect(self.chat_asked)
@@ -176,11 +187,22 @@ class ServePage(Page):
         card.retry_asked.connect(lambda length: self._retry(side, length))
 
     def _draw_primary(self, filled: list[str], running: list[str]) -> None:
-        words = "Stop" if running else "Start both" if len(filled) == 2 else "Start"
+        far = bool(filled) and all(map(self._is_remote, filled))
+        ending, beginning = ("Disconnect", "Connect") if far else ("Stop", "Start")
+        words = ending if running else "Start both" if len(filled) == 2 else beginning
         for setter in (self.start_button.setText, self.start_button.setAccessibleName):
             language.bind(setter, words)
         icons.bind(self.start_button.setIcon, "stop-fill" if running else "play-fill", "ground")
         self.start_button.setEnabled(bool(running or filled))
+
+    def _draw_remote(self, side: str) -> None:
+        card = self.view.remote_cards[side]
+        card.setVisible(self._is_remote(side))
+        self.remotes.redraw(side)
+        if self._is_remote(side):
+            typed = self.view.remote_forms[side].wanted()
+            card.show_engine(self.engines, typed.address)
+            self.tabs[side].show_model(typed.name or typed.address)
 
     def _draw_command(self) -> None:
         profile = None
@@ -233,6 +255,16 @@ class ServePage(Page):
             self.show_model(side, None)
         else:
             self.begin(self._open(side, path))
+
+    def _is_remote(self, side: str) -> bool:
+        return self.remotes.is_chosen(side)
+
+    def _on_source(self) -> None:
+        self.view.arrange()
+        for side in SIDES:
+            model = self.models[side]
+            self.tabs[side].show_model(model.name if model and not self._is_remote(side) else "")
+        self.touch()
 
     def _choose(self, side: str) -> None:
         self._side = side
