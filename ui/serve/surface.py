@@ -7,6 +7,9 @@ from PySide6.QtWidgets import QBoxLayout, QFrame, QHBoxLayout, QScrollArea, QVBo
 from ui.engines import SIDES, Engines
 from ui.serve.losses import Losses
 from ui.serve.profile_box import ProfileBox
+from ui.serve.remote_card import RemoteCard
+from ui.serve.remote_form import RemoteForm
+from ui.serve.source_choice import SourceChoice
 from ui.widgets import Banner, Card, EmptyState
 from ui.widgets.command_view import CommandView
 from ui.widgets.engine_card import EngineCard
@@ -29,6 +32,10 @@ class ServeSurface(QScrollArea):
         self.forms = {side: ProfileForm() for side in SIDES}
         self.cards = {side: EngineCard(side) for side in SIDES}
         self.command, self.profiles = CommandView(), ProfileBox()
+        self.sources = {side: SourceChoice() for side in SIDES}
+        self.remote_forms = {side: RemoteForm() for side in SIDES}
+        self.remote_cards = {side: RemoteCard(side) for side in SIDES}
+        self._side = SIDES[0]
         self.losses = Losses(engines, self.forms)
         self.empty = EmptyState(
             "server-line",
@@ -53,9 +60,20 @@ class ServeSurface(QScrollArea):
 
     def choose(self, side: str) -> None:
         """Show this slot's form."""
+        self._side = side
+        self.arrange()
+
+    def arrange(self) -> None:
+        """Show what belongs to the slot and its source."""
+        elsewhere = self.sources[self._side].elsewhere
         for each in SIDES:
-            self.tabs[each].setChecked(each == side)
-            self.forms[each].setVisible(each == side)
+            shown = each == self._side
+            self.tabs[each].setChecked(shown)
+            self.sources[each].setVisible(shown)
+            self.forms[each].setVisible(shown and not elsewhere)
+            self.remote_forms[each].setVisible(shown and elsewhere)
+        for part in (self.profiles, self.command):
+            part.setVisible(not elsewhere)
 
     def show_note(self, note: Sentence | None) -> None:
         """How a pair is started, above both cards."""
@@ -85,7 +103,11 @@ class ServeSurface(QScrollArea):
         left = Card()
         left.setFixedWidth(FORM_WIDTH)
         left.body.addLayout(slots)
+        for source in self.sources.values():
+            left.body.addWidget(source)
         left.body.addWidget(self.profiles)
+        for remote in self.remote_forms.values():
+            left.body.addWidget(remote)
         for form in self.forms.values():
             left.body.addWidget(form)
         left.body.addWidget(self.command)
@@ -96,6 +118,7 @@ class ServeSurface(QScrollArea):
         self._cards.setSpacing(12)
         for side in SIDES:
             self._cards.addWidget(self.cards[side], 1, Qt.AlignmentFlag.AlignTop)
+            self._cards.addWidget(self.remote_cards[side], 1, Qt.AlignmentFlag.AlignTop)
         right = QVBoxLayout()
         right.setSpacing(12)
         right.addLayout(self._notes)
