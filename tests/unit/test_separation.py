@@ -48,7 +48,9 @@ def told(sentences) -> str:
 def test_a_field_that_must_be_the_same_is_named(label, other):
     one = Profile(MODEL, name="m")
     legs = Separation((Leg(one),), (Leg(replace(one, **other)),))
-    assert told(separation.problems(legs, CPU)).startswith(f"{label} is not the same for prefill and decode")
+    assert told(separation.problems(legs, CPU)).startswith(
+        f"{label} is not the same for the prefill engine and the decode engine"
+    )
 
 
 def test_what_may_differ_is_no_problem():
@@ -81,8 +83,8 @@ def test_each_engine_gets_a_gpu_of_its_own_while_there_are_some():
 
 def test_too_few_gpus_are_told():
     there = Separation((Leg(Profile(MODEL), devices=(0,)),), (Leg(Profile(MODEL), devices=(3,)),))
-    assert told(separation.problems(there, gpus(2))) == "decode needs GPU 3; there are 2, counted from 0."
-    assert "no GPU here for prefill" in told(separation.problems(there, CPU))
+    assert told(separation.problems(there, gpus(2))) == "The decode engine needs GPU 3; there are 2, counted from 0."
+    assert "no GPU here for the prefill engine" in told(separation.problems(there, CPU))
 
 
 def test_weights_twice_must_fit():
@@ -94,6 +96,16 @@ def test_weights_twice_must_fit():
     assert separation.problems(made, gpus(2, free=19 * GB)) == []
     greedy = separation.of_profile(Profile(MODEL, memory_share=0.6))
     assert "add up to 120 %" in told(separation.problems(greedy, gpus(1)))
+
+
+def test_what_shares_a_gpu_gets_its_part_of_what_is_free():
+    made = separation.of_profile(Profile(MODEL))
+    shared = [leg.profile.memory_share for leg in separation.settled(made, gpus(1, free=100 * GB)).legs().values()]
+    assert shared == [0.34, 0.34]  # (10 + (97 - 20) / 2) of 140 GB
+    assert separation.settled(made, gpus(2)).prefill[0].profile.memory_share is None
+    chosen = separation.of_profile(Profile(MODEL, memory_share=0.2))
+    assert separation.settled(chosen, gpus(1)).prefill[0].profile.memory_share == 0.2
+    assert separation.settled(made, CPU) == made
 
 
 def test_running_engines_are_only_addresses():

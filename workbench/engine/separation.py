@@ -3,7 +3,8 @@
 Some engines read prompts (the prefill legs) and hand their KV cache to others that write the answers (the decode legs).
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,6 +14,7 @@ from workbench.catalog.capacity import Device
 from workbench.catalog.folder import inspect
 from workbench.engine.fit import need
 from workbench.engine.profile import Profile
+from workbench.engine.together import SPARED
 from workbench.errors import WorkbenchError
 from workbench.words import Sentence
 
@@ -87,6 +89,22 @@ def role_of(name: str) -> str:
     return name.split(" ")[0]
 
 
+def label(name: str) -> Sentence:
+    """A leg's name as people read it within a sentence."""
+    number = {"number": name.partition(" ")[2]}
+    if role_of(name) == "prefill":
+        return Sentence("prefill engine {number}", number) if number["number"] else Sentence("prefill engine")
+    return Sentence("decode engine {number}", number) if number["number"] else Sentence("decode engine")
+
+
+def differing(what: Sentence, first: str, second: str) -> WorkbenchError:
+    """That two legs cannot work together, because `what` is not the same."""
+    return WorkbenchError(
+        "{label} is not the same for the {first} and the {second}: one could not use the other's cache.",
+        "Make it the same for both, then start again.", label=what, first=label(first), second=label(second),
+    )  # fmt: skip
+
+
 def of_profile(profile: Profile, prefill: int = 1, decode: int = 1) -> Separation:
     """So many engines of one profile; its port becomes the front's."""
     leg = Leg(replace(profile, port=0))
@@ -132,7 +150,7 @@ def placed(separation: Separation, devices: list[Device]) -> Separation:
         if leg.profile is None or leg.devices:
             return leg
         free = [gpu for gpu in range(len(devices)) if gpu not in taken]
-        width = _width(leg.profile)
+        width = leg.profile.devices
         chosen = tuple(free[:width]) if len(free) >= width else tuple(range(width))
         taken.update(chosen)
         return replace(leg, devices=chosen)
@@ -142,14 +160,42 @@ def placed(separation: Separation, devices: list[Device]) -> Separation:
     )
 
 
+def settled(separation: Separation, devices: list[Device]) -> Separation:
+    """Placed, and each engine on a shared GPU with the share of its memory that it may take, unless one was chosen."""
+    made = placed(separation, devices)
+    sharing = _sharing(_started(separation, devices).values())
+
+    def share(leg: Leg) -> Leg:
+        if leg.profile is None or leg.profile.memory_share or all(len(sharing[gpu]) < 2 for gpu in leg.devices):
+            return leg
+        least = min(_share(leg, sharing[gpu], devices[gpu]) for gpu in leg.devices)
+        return replace(leg, profile=replace(leg.profile, memory_share=least))
+
+    return replace(made, prefill=tuple(map(share, made.prefill)), decode=tuple(map(share, made.decode)))
+
+
+def _share(leg: Leg, there: list[Leg], device: Device) -> float:
+    """Of a GPU's whole memory: what the engine needs, and its part of what those that share the GPU leave over."""
+    spare = int(device.free_bytes * (1 - SPARED)) - sum(_needed(each, device) for each in there)
+    return math.floor((_needed(leg, device) + max(0, spare) // len(there)) / device.total_bytes * 100) / 100
+
+
+def _needed(leg: Leg, device: Device) -> int:
+    return need(inspect(leg.profile.model), leg.profile, device).total
+
+
+def _sharing(legs: Iterable[Leg]) -> dict[int, list[Leg]]:
+    """The engines on each device; the processor counts as 0."""
+    sharing: dict[int, list[Leg]] = {}
+    for leg in legs:
+        for gpu in leg.devices or (0,):
+            sharing.setdefault(gpu, []).append(leg)
+    return sharing
+
+
 def _started(separation: Separation, devices: list[Device]) -> dict[str, Leg]:
     """The legs that we start, each with its GPUs."""
     return {name: leg for name, leg in placed(separation, devices).legs().items() if leg.profile}
-
-
-def _width(profile: Profile) -> int:
-    """The GPUs that an engine of this profile needs."""
-    return getattr(profile, "devices", 1)
 
 
 def _differences(legs: dict[str, Leg]) -> Iterator[Sentence]:
@@ -160,10 +206,8 @@ def _differences(legs: dict[str, Leg]) -> Iterator[Sentence]:
         for field in COMMON:
             values = [_compared(profile, field) for profile in (one, other)]
             if values[0] != values[1]:
-                yield Sentence(
-                    "{label} is not the same for {first} and {second}: one could not use the other's cache.",
-                    {"label": _label(field), "first": names[0], "second": name},
-                )
+                error = differing(_label(field), names[0], name)
+                yield Sentence(error.message, error.values)
 
 
 def _compared(profile: Profile, field: str) -> Any:
@@ -184,30 +228,24 @@ def _absent(legs: dict[str, Leg], devices: list[Device]) -> Iterator[Sentence]:
     for name, leg in legs.items():
         if devices[0].kind != "gpu":
             if leg.devices:
-                yield Sentence("There is no GPU here for {name}.", {"name": name})
+                yield Sentence("There is no GPU here for the {name}.", {"name": label(name)})
             continue
-        width = _width(leg.profile)
+        width = leg.profile.devices
         if len(leg.devices) < width:
-            told = {"name": name, "width": width, "given": len(leg.devices)}
-            yield Sentence("{name} is split over {width} GPUs and was given {given}.", told)
+            told = {"name": label(name), "width": width, "given": len(leg.devices)}
+            yield Sentence("The {name} is split over {width} GPUs and was given {given}.", told)
         elif missing := [gpu for gpu in leg.devices if gpu >= len(devices)]:
-            told = {"name": name, "gpu": missing[0], "count": len(devices)}
-            yield Sentence("{name} needs GPU {gpu}; there are {count}, counted from 0.", told)
+            told = {"name": label(name), "gpu": missing[0], "count": len(devices)}
+            yield Sentence("The {name} needs GPU {gpu}; there are {count}, counted from 0.", told)
 
 
 def _memory(legs: dict[str, Leg], devices: list[Device]) -> Iterator[Sentence]:
     """Devices on which what shares them has no room."""
-    sharing: dict[int, list[Leg]] = {}
-    for leg in legs.values():
-        for gpu in leg.devices or (0,):
-            sharing.setdefault(gpu, []).append(leg)
-    for gpu, there in sharing.items():
+    for gpu, there in _sharing(legs.values()).items():
         device = devices[gpu]
         if len(there) < 2:
             continue
-        needed = sum(
-            need(inspect(leg.profile.model), leg.profile, device).total // _width(leg.profile) for leg in there
-        )
+        needed = sum(_needed(leg, device) for leg in there)
         if needed > device.free_bytes:
             told = {
                 "engines": len(there),

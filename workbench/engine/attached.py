@@ -1,0 +1,61 @@
+"""An engine that runs already, somewhere: what it serves, and until when it answers."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import httpx
+
+from workbench.engine import health
+from workbench.engine.client import Endpoint
+from workbench.errors import WorkbenchError
+from workbench.events import EnginePhase, EngineReady, Event
+
+# A dead machine does not refuse, it is silent; a busy server accepts at once and answers late.
+TIMEOUT = httpx.Timeout(10.0, connect=1.5)
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What an engine says of itself: the model's name and its folder there, vLLM's version; empty where not told."""
+
+    name: str
+    folder: str = ""
+    version: str = ""
+
+
+async def ask(endpoint: Endpoint) -> Served:
+    """The first of its models; a sentence where it does not answer or refuses the key."""
+    try:
+        async with endpoint.open(timeout=TIMEOUT) as http:
+            answer = await http.get("/v1/models")
+            if answer.status_code in (401, 403):
+                raise WorkbenchError(
+                    "The engine at {url} refuses the key.", "Give the key that it expects.", url=endpoint.root
+                )
+            first = answer.raise_for_status().json()["data"][0]
+            version = await http.get("/version")
+            told = version.json().get("version", "") if version.status_code == 200 else ""
+            return Served(str(first["id"]), str(first.get("root") or ""), str(told))
+    except (httpx.HTTPError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise WorkbenchError(
+            "No model list comes from {url}.", "Check the address and that the server runs.", url=endpoint.root
+        ) from error
+
+
+async def follow(endpoint: Endpoint, on_event: Callable[[Event], None]) -> None:
+    """Report it as ready, and raise a WorkbenchError when it has not answered twice in a row."""
+    began_s = time.monotonic()
+    on_event(EnginePhase("starting", began_s))
+    served = await ask(endpoint)
+    on_event(EngineReady(endpoint.root, endpoint.key, served.name, 0, time.monotonic() - began_s))
+    unanswered = 0
+    async with httpx.AsyncClient(
+        base_url=endpoint.root, timeout=TIMEOUT, trust_env=not endpoint.is_local,
+        limits=httpx.Limits(max_keepalive_connections=0),
+    ) as http:  # fmt: skip
+        while unanswered < 2:
+            await asyncio.sleep(health.PERIOD_S)
+            unanswered = 0 if await health.answers(http) else unanswered + 1
+    raise WorkbenchError("The engine at {url} answers no more.", "See what happened there.", url=endpoint.root)
