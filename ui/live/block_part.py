@@ -52,14 +52,16 @@ class BlockPart(QWidget):
             self.large.finished.connect(self._on_closed)
         self._draw()
         self.large.show()
-        self.large.raise_()
+        self.large.activateWindow()
 
     @property
     def title(self) -> Sentence:
-        name = leg_word(self._key) or SIDES[side_of(self._key)]
+        values = {"side": SIDES[side_of(self._key)], "leg": leg_word(self._key), "rank": self._rank}
+        if values["leg"]:
+            return Sentence("KV cache blocks: {side}, {leg}", values)
         if self._rank:
-            return Sentence("KV cache blocks: {engine}, core {rank}", {"engine": name, "rank": self._rank})
-        return Sentence("KV cache blocks: {engine}", {"engine": name})
+            return Sentence("KV cache blocks: {side}, core {rank}", values)
+        return Sentence("KV cache blocks: {side}", values)
 
     def _draw(self) -> None:
         if self._map is None:

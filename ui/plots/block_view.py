@@ -118,7 +118,10 @@ class BlockView(QWidget):
         if packing is None or event.key() not in steps:
             super().keyPressEvent(event)
             return
-        self._cell = 0 if self._cell is None else max(0, min(last, self._cell + steps[Qt.Key(event.key())]))
+        if self._cell is None:
+            self._cell = last if event.key() == Qt.Key.Key_End else 0
+        else:
+            self._cell = max(0, min(last, self._cell + steps[Qt.Key(event.key())]))
         self._tell()
 
     def event(self, event: QEvent) -> bool:

@@ -31,6 +31,7 @@ def points(recorded: Mapping[str, Requests], replies: Iterable[tuple[str, ReplyD
     """
     told = [(side, columns) for side, columns in recorded.items() if columns.at_s]
     found = [pair for side, columns in told for pair in _of_engine(side, columns)]
+    found.reverse()  # those of one report ended at one time: they stay in its order
     found.sort(key=lambda pair: pair[0])
     known = {side for side, _ in told}
     asked = [Point(side, reply.ttft_s, None, between_tokens_s(reply)) for side, reply in replies if side not in known]
