@@ -1,9 +1,13 @@
-"""The place of the Live panel at the right: a narrow handle folds it."""
+"""The place of the Live panel at the right: a narrow handle folds it; a wide window gives it more room."""
 
-from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtCore import QEvent, QObject, QSize, Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QToolButton, QWidget
 
 from ui import icons, language
+
+
+WIDTH, WIDE = 332, 460
+WIDE_FROM = 1900  # pixels of the window
 
 
 class LiveDock(QWidget):
@@ -27,6 +31,8 @@ class LiveDock(QWidget):
         row.setSpacing(0)
         row.addWidget(self._handle, 0, Qt.AlignmentFlag.AlignTop)
         row.addWidget(panel)
+        self._watched: QWidget | None = None
+        panel.setFixedWidth(WIDTH)
         self.open(True)
 
     @property
@@ -40,3 +46,18 @@ class LiveDock(QWidget):
 
     def toggle(self) -> None:
         self.open(not self.opened)
+
+    def showEvent(self, event) -> None:
+        super().showEvent(event)
+        if self._watched is not self.window():
+            self._watched = self.window()
+            self._watched.installEventFilter(self)
+        self._fit()
+
+    def eventFilter(self, _window: QObject, event: QEvent) -> bool:
+        if event.type() == QEvent.Type.Resize:
+            self._fit()
+        return False
+
+    def _fit(self) -> None:
+        self._panel.setFixedWidth(WIDE if self.window().width() >= WIDE_FROM else WIDTH)

@@ -31,7 +31,6 @@ from workbench.words import Sentence, say
 SPANS_S = (120, 900, 3600)
 REQUESTS = 500
 READINGS = 3600  # an hour of the devices
-WIDTH = 332
 
 
 class LivePanel(QFrame):
@@ -40,7 +39,6 @@ class LivePanel(QFrame):
     def __init__(self, engines: Engines, tasks: Tasks):
         super().__init__()
         self.setObjectName("dock")
-        self.setFixedWidth(WIDTH)
         self._engines, self._tasks = engines, tasks
         self._replies: deque[tuple[str, ReplyDone]] = deque(maxlen=REQUESTS)
         self._devices: deque[DeviceSample] = deque(maxlen=READINGS)

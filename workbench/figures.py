@@ -112,3 +112,10 @@ def more_than(needed: int, available: int) -> str:
     unit = bytes_apart(max(needed, available))[1]
     scale = 1000 ** ("B", "kB", "MB", "GB", "TB").index(unit)
     return f"{needed / scale:.1f} > {available / scale:.1f}"
+
+
+def watts(used: float | None, limit: float | None = None) -> str:
+    """ "540 / 700 W", "540 W" where no limit is known."""
+    if used is None:
+        return DASH
+    return f"{used:.0f} W" if limit is None else f"{used:.0f} / {limit:.0f} W"

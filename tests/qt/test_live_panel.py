@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor, QImage
-from PySide6.QtWidgets import QLabel, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QWidget
 
 from ui import language, theme
 from ui.engines import Engines
+from ui.live_dock import LiveDock
 from ui.live_panel import LivePanel
 from ui.plots.series import RequestPlot, TimePlot
 from workbench.engine.monitor import DeviceSample, GpuSample
@@ -377,3 +378,18 @@ async def test_maps_of_ten_thousand_blocks_do_not_slow_the_window(panel, engines
         spent.append(time.process_time() - began)
     # 8 ms for both maps is the goal; the bound is ten times that.
     assert sorted(spent)[len(spent) // 2] < 0.080
+
+
+async def test_a_wide_window_gives_the_panel_more_room(panel, qtbot):
+    window = QWidget()
+    qtbot.addWidget(window)
+    row = QHBoxLayout(window)
+    dock = LiveDock(panel)
+    row.addWidget(dock)
+    window.resize(1366, 700)
+    window.show()
+    narrow = panel.width()
+    window.resize(2560, 1400)
+    assert panel.width() > narrow
+    window.resize(1366, 700)
+    assert panel.width() == narrow

@@ -64,3 +64,8 @@ def test_ratio_and_decibel():
     assert figures.ratio(1.7249) == "1.72×"
     assert figures.ratio(None) == figures.decibel(None) == "–"
     assert figures.decibel(27.31) == "27.3 dB"
+
+
+def test_watts():
+    shown = [figures.watts(used, limit) for used, limit in ((None, 700), (540.4, None), (540.4, 700))]
+    assert shown == ["–", "540 W", "540 / 700 W"]

@@ -93,7 +93,7 @@ def _rows(last: DeviceSample | None) -> list[tuple[str, str, Sentence]]:
         return [("CPU", figures.percent(last.cpu_load), Sentence("RAM {memory}", values))]
     rows = []
     for index, gpu in enumerate(last.gpus):
-        power = figures.DASH if gpu.power_w is None else f"{gpu.power_w:.0f} W"
+        power = figures.watts(gpu.power_w, gpu.power_limit_w)
         values = {"memory": figures.of_bytes(gpu.memory_used, gpu.memory_total), "power": power}
         rows.append((f"GPU {index}", figures.percent(gpu.load), Sentence("memory {memory} · {power}", values)))
     return rows
