@@ -9,7 +9,7 @@ from pathlib import Path
 from PySide6.QtCore import QObject, Signal
 
 from ui.tasks import Tasks
-from workbench.engine import monitor, plugin_words, remote, serve, served, together
+from workbench.engine import apart, monitor, plugin_words, remote, serve, served, together
 from workbench.engine.client import Endpoint
 from workbench.engine.profile import Profile
 from workbench.engine.separation import Separation
@@ -218,10 +218,7 @@ class Engines(QObject):
                 self._logs.pop(side, None)
                 await remote.attend(chosen, lambda event: self._take(side, event))
                 return
-            if isinstance(chosen, Separation):
-                from workbench.engine.apart import serve_separated as run
-            else:
-                run = serve.serve
+            run = apart.serve_separated if isinstance(chosen, Separation) else serve.serve
             await run(chosen, self._settings, lambda event: self._take(side, event), self._logs[side])
         except WorkbenchError as error:
             if self._runs[side].state != "failed":

@@ -14,16 +14,18 @@ from ui.notices import Notices
 from ui.page import Page
 from ui.serve.drafts import Drafts
 from ui.serve.remotes import Remotes
+from ui.serve.separations import Separations
 from ui.serve.surface import ServeSurface
 from ui.tasks import Tasks
 from ui.widgets.slot_tab import NAMES
 from workbench.catalog import capacity, folder
 from workbench.catalog.capacity import Capacity, Device
 from workbench.catalog.model import Model
-from workbench.engine import command, facts
+from workbench.engine import command, facts, memory_kept
 from workbench.engine.facts import EngineFacts
 from workbench.engine.fit import fit
 from workbench.engine.profile import Profile
+from workbench.engine.separation import Separation
 from workbench.errors import WorkbenchError
 from workbench.settings import Settings
 from workbench.words import Sentence
@@ -46,15 +48,18 @@ class ServePage(Page):
         self._device: Device | None = None
         self._facts: EngineFacts | None = None
         self._facts_error: WorkbenchError | None = None
+        self._ran: set[str] = set()
         self._drafts = Drafts(settings, tasks, notices, self)
         self._drafts.changed.connect(self.touch)
+        self._separations = Separations(tasks, self)
+        self._separations.changed.connect(self.touch)
         self.set_title("Serve")
         self.head.addStretch(1)
         self.start_button = self.set_primary("Start", self.start, icon="play-fill")
         self._lay_out()
         self.remotes = Remotes(engines, tasks, notices, self.view.sources, self.view.remote_forms)
         self.remotes.changed.connect(self._on_source)
-        engines.changed.connect(lambda _side: self.touch())
+        engines.changed.connect(self._on_engine)
         engines.sampled.connect(lambda _side: self.touch())
         # A start tells little by itself: its seconds must run all the same.
         self._clock = QTimer(self, interval=500)
@@ -87,18 +92,20 @@ class ServePage(Page):
             self.cards[side].show_model(model)
         self._weigh(side)
 
-    def show_device(self, device: Device) -> None:
-        """Weigh the profiles on this device from now on."""
-        self._device = device
-        self._drafts.show_engine(device, self._facts)
+    def show_devices(self, devices: list[Device]) -> None:
+        """Weigh the profiles on these devices from now on; one engine goes to the first."""
+        self._device = devices[0]
+        self._drafts.show_engine(self._device, self._facts)
+        self._separations.show_devices(devices)
         for side in SIDES:
-            self.forms[side].show_device(device.kind)
+            self.forms[side].show_device(self._device.kind)
             self._weigh(side)
 
     def show_facts(self, found: EngineFacts) -> None:
         """Build the commands for this vLLM from now on."""
         self._facts = found
         self._drafts.show_engine(self._device, found)
+        self._separations.show_facts(found)
         for card in self.cards.values():
             card.show_facts(found)
         for form in self.forms.values():
@@ -123,27 +130,27 @@ class ServePage(Page):
         if any(self.engines.is_running(side) for side in SIDES):
             self.begin(self.engines.stop_all())
             return
-        profiles = {side: self._profile(side) for side in SIDES if self.models[side] and not self._is_remote(side)}
-        if None in profiles.values():
+        chosen = {side: self._chosen(side) for side in SIDES if self._is_filled(side) and not self._is_remote(side)}
+        if None in chosen.values():
             return
         for side in filter(self.remotes.is_filled, SIDES):
             self.remotes.connect_side(side)
-        if len(profiles) == 2:
-            self.engines.start_pair(profiles["original"], profiles["quantized"])
-        for side, profile in profiles.items() if len(profiles) == 1 else ():
-            self.engines.start(side, profile)
+        if len(chosen) == 2:
+            self.engines.start_pair(chosen["original"], chosen["quantized"])
+        for side, one in chosen.items() if len(chosen) == 1 else ():
+            self.engines.start(side, one)
 
     def start_one(self, side: str) -> None:
         """Start one side, or take the turn from the other where only one fits."""
-        if (profile := self._profile(side)) is None:
+        if (chosen := self._chosen(side)) is None:
             return
         if self.engines.can_switch(side):
-            self.begin(self.engines.switch(side, profile))
+            self.begin(self.engines.switch(side, chosen))
         else:
-            self.engines.start(side, profile)
+            self.engines.start(side, chosen)
 
     def redraw(self) -> None:
-        filled = [side for side in SIDES if self.models[side] or self.remotes.is_filled(side)]
+        filled = [side for side in SIDES if self._is_filled(side)]
         elsewhere = [side for side in SIDES if self._is_remote(side)]
         running = [side for side in SIDES if self.engines.is_running(side)]
         self.empty.setVisible(not filled and not elsewhere)
@@ -151,6 +158,7 @@ class ServePage(Page):
             self._draw_remote(side)
             self.cards[side].setVisible(side in filled and side not in elsewhere)
             self.cards[side].show_fit(self._fits[side])
+            self.cards[side].show_separation(self._separation(side))
             self.cards[side].show_engine(self.engines, time.monotonic())
             self.forms[side].setEnabled(side not in running)
         self._draw_primary(filled, running)
@@ -176,6 +184,7 @@ class ServePage(Page):
         form.changed.connect(lambda: self._weigh(side))
         form.model_picked.connect(lambda path: self._on_picked(side, path))
         self._drafts.attach(side, form)
+        self._separations.attach(side, form)
         far = self.view.remote_cards[side]
         far.connect_asked.connect(lambda: self.remotes.connect_side(side))
         far.disconnect_asked.connect(lambda: self.engines.stop(side))
@@ -205,12 +214,15 @@ class ServePage(Page):
             self.tabs[side].show_model(typed.name or typed.address)
 
     def _draw_command(self) -> None:
-        profile = None
+        form, profile = self.forms[self._side], None
         try:
-            profile = self.forms[self._side].profile()
+            profile = form.profile()
             if self._facts_error:
                 raise self._facts_error
-            self.command.show_profile(profile, self._facts)
+            if isinstance(chosen := form.chosen(), Separation):
+                self.command.show_separation(chosen, self._facts)
+            else:
+                self.command.show_profile(profile, self._facts)
         except WorkbenchError as error:
             self.command.show_error(error)
         self.profiles.show_profile(profile, self.engines.is_running(self._side))
@@ -226,7 +238,7 @@ class ServePage(Page):
         for form in self.forms.values():
             form.show_library([model.folder for model in found if isinstance(model, Model) and model.can_serve])
         self._drafts.show_library(found)
-        self.show_device(devices[0])
+        self.show_devices(devices)
         try:
             self.show_facts(await facts.ask(self.settings.interpreter))
         except WorkbenchError as error:
@@ -274,32 +286,61 @@ class ServePage(Page):
     def _weigh(self, side: str) -> None:
         """Estimate anew; what runs keeps the estimate that it was started with."""
         model = self.models[side]
-        if model is None:
-            self._fits[side] = None
-        elif self._device and not self.engines.is_running(side):
-            try:
-                profile = self.forms[side].profile()
-                self._fits[side] = fit(model, profile, self._device) if profile else None
-            except WorkbenchError:
-                self._fits[side] = None  # the command's place says why
         if model is None or not self.engines.is_running(side):
+            self._fits[side] = self._estimate(side)
             self._drafts.ask(side, model)
         self.touch()
 
-    def _profile(self, side: str) -> Profile | None:
-        """The form's profile; what is wrong with it is told."""
+    def _estimate(self, side: str) -> Capacity | None:
+        """By the last start of the same here, where there was one."""
+        if self._device is None or self.models[side] is None:
+            return None
         try:
-            profile = self.forms[side].profile()
-            if profile and (problems := self.models[side].blocking("serve")):
+            if (profile := self.forms[side].profile()) is None:
+                return None
+        except WorkbenchError:  # the command's place says why
+            return None
+        measured = memory_kept.recall(profile, self.settings.interpreter, self._device)
+        return fit(self.models[side], profile, self._device, measured)
+
+    def _on_engine(self, side: str) -> None:
+        """What it took is known once it has ended, and counts from then on."""
+        running = self.engines.is_running(side)
+        if side in self._ran and not running:
+            self._fits[side] = self._estimate(side)
+        (self._ran.add if running else self._ran.discard)(side)
+        self.touch()
+
+    def _is_filled(self, side: str) -> bool:
+        """Whether the slot has something to start; engines that run elsewhere need no model here."""
+        if self._is_remote(side):
+            return self.remotes.is_filled(side)
+        return self.models[side] is not None or self.forms[side].separating.mode == "urls"
+
+    def _separation(self, side: str) -> Separation | None:
+        try:
+            chosen = self.forms[side].chosen()
+        except WorkbenchError:
+            return None  # the command's place says why
+        return chosen if isinstance(chosen, Separation) else None
+
+    def _chosen(self, side: str) -> Profile | Separation | None:
+        """What the form would have started; what is wrong with it is told."""
+        try:
+            chosen = self.forms[side].chosen()
+            if self.models[side] and (problems := self.models[side].blocking("serve")):
                 raise WorkbenchError(problems[0].sentence.template, **problems[0].sentence.values)
+            self._separations.check(side)
         except WorkbenchError as error:
             self.notices.tell(error)
             return None
-        return profile
+        return chosen
 
     def _shorten(self, side: str, length: int) -> None:
-        if profile := self._profile(side):
-            self.forms[side].show_profile(replace(profile, context=length))
+        try:
+            self.forms[side].show_profile(replace(self.forms[side].profile(), context=length))
+        except WorkbenchError as error:
+            self.notices.tell(error)
 
     def _retry(self, side: str, length: int) -> None:
         if length:

@@ -53,7 +53,7 @@ def page(settings, tasks, notices, qtbot, target, tmp_path):
     qtbot.addWidget(made)
     facts = fake_engine.FACTS | {"flags": frozenset(fake_engine.FACTS["flags"]), "python": "/opt/python"}
     made.show_facts(EngineFacts(**facts))
-    made.show_device(Device("CPU", "cpu", 24_000_000_000, 20_000_000_000, 1e10, packed_kernel=False))
+    made.show_devices([Device("CPU", "cpu", 24_000_000_000, 20_000_000_000, 1e10, packed_kernel=False)])
     write_draft(tmp_path / "lib" / "fitting", target)
     write_draft(tmp_path / "lib" / "padded", target, vocab_size=300)
     write_draft(tmp_path / "lib" / "eagle3-things", target)

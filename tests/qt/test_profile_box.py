@@ -50,7 +50,7 @@ def page(settings, tasks, notices, qtbot):
     made = ServePage(settings, tasks, notices, Engines(settings, tasks))
     qtbot.addWidget(made)
     made.show_facts(FACTS)
-    made.show_device(Device("GPU", "gpu", 24_000_000_000, 20_000_000_000))
+    made.show_devices([Device("GPU", "gpu", 24_000_000_000, 20_000_000_000)])
     made.resize(1280, 900)
     made.show()
     return made

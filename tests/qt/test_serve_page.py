@@ -71,7 +71,7 @@ def page(settings, tasks, notices, engines, qtbot):
     qtbot.addWidget(made)
     facts = fake_engine.FACTS | {"flags": frozenset(fake_engine.FACTS["flags"]), "python": "/opt/python"}
     made.show_facts(EngineFacts(**facts))
-    made.show_device(Device("CPU", "cpu", 24_000_000_000, 20_000_000_000, packed_kernel=False))
+    made.show_devices([Device("CPU", "cpu", 24_000_000_000, 20_000_000_000, packed_kernel=False)])
     made.resize(1280, 900)
     made.show()
     return made
@@ -206,6 +206,7 @@ async def test_a_failure_has_its_cause_the_status_the_log_and_a_length_that_fits
     )
     settings.engine_python = str(fake_engine.install(tmp_path, ("print", refusal), ("exit", 1)))
     page.open(inspect(original))
+    page.forms["original"].show_profile(Profile(original, kv_gib=2.0))  # by our own count 30,208 tokens fit into it
     page.redraw()
     qtbot.mouseClick(page.start_button, Qt.MouseButton.LeftButton)
     card = page.cards["original"]

@@ -89,7 +89,7 @@ class Drafts(QObject):
 
     async def _judge(self, side: str) -> None:
         asked = self._asked.get(side)
-        if asked is None or self._device is None:
+        if asked is None or self._device is None or not asyncio._get_running_loop():  # the window is closing
             return
         found = list(self._found.values())
         listed = await asyncio.to_thread(drafts.listing, *asked, found, self._device, self._facts)

@@ -54,7 +54,8 @@ class LegsView(QWidget):
             own = run.legs.get(name) or EngineRun()
             self.lines[name].show_leg(leg, own, states[name], now_s, engines.silent_s(self._side))
         loading = state == "starting" and any(each != "ready" for each in states.values())
-        self.light.show_state("ahead" if loading else state)
+        ended = state == "failed" and "failed" in states.values()
+        self.light.show_state("ahead" if loading else "stopped" if ended else state)
         self.address.show_text(run.ready.url if run.ready and state == "ready" else "vllm-router")
         told = handed.told(run) if state == "ready" else None
         self.handed.setVisible(told is not None)

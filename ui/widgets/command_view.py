@@ -6,9 +6,10 @@ from PySide6.QtWidgets import QApplication, QHBoxLayout, QPlainTextEdit, QVBoxLa
 from ui import language, theme
 from ui.widgets.button import button
 from ui.widgets.label import label
-from workbench.engine import command
+from workbench.engine import command, handover
 from workbench.engine.facts import EngineFacts
 from workbench.engine.profile import Profile
+from workbench.engine.separation import Separation
 from workbench.errors import WorkbenchError
 from workbench.words import Sentence, say
 
@@ -57,6 +58,15 @@ class CommandView(QWidget):
                     "A free port and a new key are taken at each start: 8000 and LATHE_KEY stand for them."
                 )
             self._show(command.shown(built), remark)
+
+    def show_separation(self, separation: Separation, facts: EngineFacts | None) -> None:
+        """Build the commands of all engines and their front, one after the other; raises WorkbenchError likewise."""
+        if facts is None:
+            self._show("", Sentence("Asking the engine's interpreter what it knows…"))
+            return
+        built = handover.shown(separation, facts)
+        text = "\n\n".join(f"# {name}\n{command.shown(each)}" for name, each in built.items())
+        self._show(text, Sentence("Free ports and a new key are taken at each start: LATHE_KEY stands for the key."))
 
     def show_error(self, error: WorkbenchError) -> None:
         """Why there is no command, and what to do."""

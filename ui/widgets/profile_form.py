@@ -1,4 +1,4 @@
-"""One engine's profile in five folds: Model, Memory, Engine, Several devices, Speculation."""
+"""One side's profile in six folds: Model, Memory, Engine, Several devices, Speculation, Prefill and decode."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -12,12 +12,14 @@ from ui import language
 from ui.serve.drafting import Drafting
 from ui.serve.engine_options import EngineOptions
 from ui.serve.parallel_options import ParallelOptions
+from ui.serve.separating import Separating
 from ui.widgets.fold import Fold
 from ui.widgets.form_grid import FormGrid
 from ui.widgets.model_picker import ModelPicker
 from ui.widgets.optional_number import MARGINS, OptionalAmount, OptionalNumber
 from workbench import figures
 from workbench.engine.profile import DTYPES, Profile
+from workbench.engine.separation import Separation
 from workbench.errors import WorkbenchError
 from workbench.words import Sentence
 
@@ -25,7 +27,8 @@ from workbench.words import Sentence
 class ProfileForm(QWidget):
     """`changed` after every choice of the user; `model_picked(Path | None)` when it is another model.
 
-    `profile()` is what stands in the form, None without a model; it raises WorkbenchError for what makes no sense.
+    `profile()` is what stands in the form, None without a model, `chosen()` the engines apart where they are; both
+    raise WorkbenchError for what makes no sense.
     """
 
     changed = Signal()
@@ -37,11 +40,13 @@ class ProfileForm(QWidget):
         self._build_memory()
         self._build_engine()
         self._build_speculation()
+        self._build_separating()
         whole = QVBoxLayout(self)
         whole.setContentsMargins(0, 0, 0, 0)
         whole.setSpacing(4)
         for fold in (
             self.model_fold, self.memory_fold, self.engine_fold, self.parallel_fold, self.speculation_fold,
+            self.separating_fold,
         ):  # fmt: skip
             whole.addWidget(fold)
         self._summarize()
@@ -74,6 +79,11 @@ class ProfileForm(QWidget):
             **self.options.fields(),
             **self.parallel.fields(),
         )
+
+    def chosen(self) -> Profile | Separation | None:
+        """What a start would start; None without a model, unless the engines run elsewhere."""
+        profile = self.profile()
+        return self.separating.separation(profile) or profile
 
     def show_profile(self, profile: Profile) -> None:
         """Fill the form; `changed` comes once."""
@@ -108,6 +118,7 @@ class ProfileForm(QWidget):
     def show_device(self, kind: str) -> None:
         """Without a GPU there is no share of one to choose."""
         self._memory.show_row(self.share, kind == "gpu")
+        self.separating.show_device(kind)
 
     def show_missing(self, missing: Mapping[str, Sentence]) -> None:
         """Switch off the choices that the engine cannot take, each with its reason."""
@@ -176,6 +187,12 @@ class ProfileForm(QWidget):
         self.drafting.changed.connect(self._on_changed)
         self.speculation_fold.body.addWidget(self.drafting)
 
+    def _build_separating(self) -> None:
+        self.separating_fold = Fold("Prefill and decode", opened=False)
+        self.separating = Separating()
+        self.separating.changed.connect(self._on_changed)
+        self.separating_fold.body.addWidget(self.separating)
+
     def _fold(self, title: str, opened: bool = True) -> tuple[Fold, FormGrid]:
         fold, form = Fold(title, opened=opened), FormGrid()
         fold.body.addLayout(form)
@@ -211,3 +228,4 @@ class ProfileForm(QWidget):
         self.engine_fold.summarize(self.options.summary)
         self.parallel_fold.summarize(self.parallel.summary)
         self.speculation_fold.summarize(self.drafting.summary)
+        self.separating_fold.summarize(self.separating.summary)
