@@ -1,5 +1,6 @@
 """Stands in for an interpreter with vLLM: answers the probe, logs its arguments and plays a list of steps.
 
+Asked for the router it becomes the real one.
 `install` writes an executable that runs this file; the steps and the log lie beside it.
 """
 
@@ -16,10 +17,12 @@ import programs
 
 FACTS = {
     "version": "0.32.0", "torch": "2.13.0+cpu", "cpu": True, "plugin": True, "openmp": None,
+    "nixl": True, "router": True,
     "flags": [
         "--model", "--served-model-name", "--host", "--port", "--dtype", "--enforce-eager", "--max-model-len",
         "--kv-cache-memory-bytes", "--speculative-config", "--per-request-spec-decode-metrics", "--max-num-seqs",
         "--block-size", "--gpu-memory-utilization", "--trust-remote-code", "--seed",
+        "--kv-transfer-config",
     ],
 }  # fmt: skip
 
@@ -41,6 +44,8 @@ def main(folder: Path) -> None:
     if sys.argv[2] == "-I":
         print(json.dumps(FACTS))
         return
+    if "vllm_router.launch_router" in sys.argv:
+        os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
     (folder / "started.json").write_text(json.dumps({"argv": sys.argv[2:], "env": dict(os.environ)}))
     for name, *values in json.loads((folder / "steps.json").read_text()):
         globals()[f"step_{name}"](*values)
