@@ -11,12 +11,14 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from workbench import paths, process
+from workbench import admission, job_needs, paths, process
+from workbench.admission import Ask
 from workbench.errors import WorkbenchError
 from workbench.events import Cancelled, Event, Failed, Finished, decode, encode
 from workbench.settings import Settings
@@ -74,10 +76,11 @@ def again(folder: Path) -> Path:
     return new
 
 
-async def run(folder: Path, on_event: Callable[[Event], None], settings: Settings) -> None:
+async def run(folder: Path, on_event: Callable[[Event], None], settings: Settings, ask: Ask = admission.anyway) -> None:
     """Run the job in a worker of the engine interpreter until it ended; its failure is raised.
 
-    Cancelling ends the worker and removes what it had begun to write before this returns.
+    `ask` is asked where its memory is held by others; what that raises ends it before it began. Cancelling ends the
+    worker and removes what it had begun to write before this returns.
     """
     failure: Failed | None = None
 
@@ -92,8 +95,13 @@ async def run(folder: Path, on_event: Callable[[Event], None], settings: Setting
         on_event(event)
 
     command = [settings.interpreter, "-m", "workbench.worker", str(folder)]
+    job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
+    kind, spec = job["kind"], job["spec"]
+    name = Path(spec.get("model") or spec.get("original") or "").name
     try:
-        await process.run(command, log=folder / "worker.log", on_line=on_line, grace_s=GRACE_S)
+        needs = await asyncio.to_thread(job_needs.of, kind, spec)
+        async with admission.place(kind, name, needs, ask, on_event, partial(job_needs.smaller, kind, spec)) as begun:
+            await process.run(command, log=folder / "worker.log", on_line=on_line, grace_s=GRACE_S, on_start=begun)
     except asyncio.CancelledError:
         _sweep(folder)
         _append(folder, Cancelled())
@@ -119,6 +127,12 @@ def replay(folder: Path) -> Iterator[Event]:
             yield decode(line)
         except (ValueError, KeyError, TypeError):
             return
+
+
+def change(folder: Path, spec: Mapping[str, Any]) -> None:
+    """Ask something else of a job that has not begun."""
+    job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
+    _write(folder / "job.json", job | {"spec": dict(spec)})
 
 
 def spec_of(folder: Path) -> dict[str, Any]:
@@ -161,10 +175,10 @@ def _sweep(folder: Path) -> None:
     if not output:
         return
     target = Path(output)
-    for partial in target.parent.glob(f".{_escaped(target.name)}.partial-*"):
-        pid = partial.name.rpartition("-")[2]
+    for left in target.parent.glob(f".{_escaped(target.name)}.partial-*"):
+        pid = left.name.rpartition("-")[2]
         if pid.isdigit() and not psutil.pid_exists(int(pid)):
-            shutil.rmtree(partial, ignore_errors=True)
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def _escaped(name: str) -> str:

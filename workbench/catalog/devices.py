@@ -75,12 +75,18 @@ def _gpu_bandwidth(pynvml, handle, name: str) -> float | None:
     return width / 8 * clock * 1e6 * 2 or None
 
 
-def _cpu() -> Device:
+def host_memory() -> tuple[int, int]:
+    """All of the processor's memory that this process may use, and what of it is free, in bytes."""
     memory = psutil.virtual_memory()
     total, free = memory.total, memory.available
     if (limit := _container_limit()) is not None:
         most, used = limit
         total, free = min(total, most), min(free, max(0, most - used))
+    return total, free
+
+
+def _cpu() -> Device:
+    total, free = host_memory()
     text = _processor()
     name = next((line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("model name")), "CPU")
     return Device(name, "cpu", total, free, measured_bandwidth(), "avx512f" in text)
@@ -96,15 +102,17 @@ def _processor() -> str:
 
 def _container_limit() -> tuple[int, int] | None:
     """(limit, in use) of the control group in bytes, where one is set."""
-    for limit, used in (
-        ("memory.max", "memory.current"),
-        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    for limit, used, parts, cached in (
+        ("memory.max", "memory.current", "memory.stat", "inactive_file"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat", "total_inactive_file"),
     ):
         try:
             values = [int(Path("/sys/fs/cgroup", name).read_text()) for name in (limit, used)]
+            told = dict(line.split() for line in Path("/sys/fs/cgroup", parts).read_text().splitlines())
         except (OSError, ValueError):  # absent, or "max"
             continue
-        return values[0], values[1]
+        # Files that were read count as in use, but give way at once: a model on disk would look like one in memory.
+        return values[0], max(0, values[1] - int(told.get(cached, 0)))
     return None
 
 

@@ -8,11 +8,13 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import httpx
 
-from workbench import guard, process
+from workbench import admission, guard, process
+from workbench.admission import Ask
 from workbench.engine import (
     command,
     drafts,
@@ -20,6 +22,7 @@ from workbench.engine import (
     formats,
     health,
     monitor,
+    needs,
     parallel,
     plugin_words,
     sockets,
@@ -63,12 +66,14 @@ async def serve(
     log: Path,
     key: str = "",
     env: Mapping[str, str] | None = None,
+    ask: Ask = admission.anyway,
 ) -> None:
     """Run the engine until it fails or this is cancelled; both end its whole process tree before it returns.
 
     A failure is reported as Failed, with `max_length` among its values where a shorter context would fit, and then
     raised. Cancelling reports EngineStopped. How long the phases of a start took is remembered and foretold.
-    Without a `key` the engine gets a new one; `env` adds to its environment.
+    Without a `key` the engine gets a new one; `env` adds to its environment. `ask` is asked where others hold its
+    memory; what that raises ends it before it began.
     """
     told: list[EnginePhase] = []
 
@@ -80,9 +85,13 @@ async def serve(
             starts_kept.remember(profile, settings.interpreter, start.durations(told, event))
 
     try:
-        engine = await _prepared(profile, settings, tell, log, key or secrets.token_urlsafe(24), env or {})
-        on_event(StartExpected(starts_kept.expected(profile, settings.interpreter)))
-        failed = await engine.run()
+        needed = await asyncio.to_thread(needs.of, profile)
+        smaller = partial(needs.smaller, profile)
+        async with admission.place("engine", profile.model.name, needed, ask, on_event, smaller) as begun:
+            engine = await _prepared(profile, settings, tell, log, key or secrets.token_urlsafe(24), env or {})
+            engine.on_begun = begun
+            on_event(StartExpected(starts_kept.expected(profile, settings.interpreter)))
+            failed = await engine.run()
     except WorkbenchError as error:  # before it started
         failed = Failed(error.message, error.hint_template, error.values)
         on_event(failed)
@@ -145,6 +154,7 @@ class _Engine:
         self.notes: list[Note] = []
         self.started_s = self.heard_s = time.monotonic()
         self.guard_pid = 0
+        self.on_begun: Callable[[int], None] = lambda pid: None
         self.tap = tap.Listener(on_event)
 
     async def run(self) -> Failed:
@@ -188,6 +198,7 @@ class _Engine:
 
     def _on_start(self, pid: int) -> None:
         self.guard_pid = pid
+        self.on_begun(pid)
 
     def _on_line(self, line: str) -> None:
         self.heard_s = time.monotonic()

@@ -1,0 +1,168 @@
+"""What a job takes at most of each device's memory, told from shapes before it runs. Nothing here reads a tensor.
+
+All arithmetic of the jobs is float32, one block at a time; the sums below name what lies beside each other at the peak.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workbench import figures, moments_kept
+from workbench import plan as plans
+from workbench import recipe as recipes
+from workbench.admission import Offer
+from workbench.catalog import folder as catalog
+from workbench.catalog.devices import devices
+from workbench.catalog.model import Model
+from workbench.errors import WorkbenchError
+from workbench.ledger import Shortage
+from workbench.memory import HOST, gpu
+from workbench.recipe import Recipe
+from workbench.words import Sentence
+
+VALUE = 4  # bytes of float32
+IMPORTED = 600_000_000  # Python with torch and transformers, measured
+CUDA = 600_000_000  # the context and its libraries on the device
+CUDA_HOST = 2_500_000_000  # the same in the processor's memory
+BATCH = 4096  # tokens that run through a block at once
+ROWS = 256  # positions whose logits are held at once
+HELD_TOKENS = 8192  # that the quality is measured on
+PROBE = 3072  # tokens that the outputs are weighed on
+SHARD = 2 << 30  # of the result, held before it is written
+KEPT = 1 << 30  # results of a pass that are kept instead of computed twice
+RESIDENT = 4 << 30  # activations that stay on a GPU
+SLACK = 1.1  # what the allocators hold on top: 2.61 GB were held where 2.44 were computed
+LOOKED_AT = 4  # layers that a trial worker keeps, about
+FEW_TOKENS = 16_000  # fewer make a result worse
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """Counts of values: of the largest block and layer, and of one token."""
+
+    block: int
+    layer: int
+    hidden: int
+    widest: int
+    vocab: int
+    blocks: int
+    stored: int  # bytes of the largest block on disk
+
+    @property
+    def batch(self) -> int:
+        """Bytes of what one batch leaves in a block's parts."""
+        return VALUE * BATCH * (2 * self.widest + 4 * self.hidden)
+
+    @property
+    def head(self) -> int:
+        """Bytes of the head and of some rows of logits."""
+        return VALUE * (self.vocab * self.hidden + 4 * ROWS * self.vocab)
+
+
+def of(kind: str, spec: Mapping[str, Any]) -> dict[str, int] | None:
+    """Bytes by device; empty where the model does not tell, None for jobs that are small or short."""
+    if kind not in ("quantize", "quality", "statistics", "sensitivity", "whatif"):
+        return None
+    try:
+        model = catalog.inspect(Path(spec["original" if kind == "quality" else "model"]))
+        shape = _shape(model)
+        recipe = recipes.from_dict(spec["recipe"]) if "recipe" in spec else None
+    except (WorkbenchError, KeyError, ValueError):
+        return {}
+    if kind == "quantize":
+        stream, work, host = _quantize(model, shape, recipe, spec)
+    elif kind == "quality":
+        readers = 1 + len(spec["candidates"])
+        stream, work, host = _measured(shape, readers, int(spec.get("tokens") or HELD_TOKENS)), 0, 0
+    elif kind == "whatif":
+        layer = 2 * shape.layer + VALUE * shape.widest**2
+        stream, work, host = 0, 0, LOOKED_AT * layer + VALUE * (4 * shape.layer + 2 * shape.widest**2)
+    else:
+        stream, work, host = _statistics(shape, recipe)
+    device = _device(spec)
+    if device == HOST or kind == "whatif":
+        return {HOST: int(SLACK * (IMPORTED + stream + work + host))}
+    beside = 0 if stream <= RESIDENT else stream  # activations that stay in the host's memory
+    return {
+        device: int(SLACK * (CUDA + work + stream - beside)),
+        HOST: int(SLACK * (CUDA_HOST + host + shape.stored + beside)),
+    }
+
+
+def smaller(kind: str, spec: Mapping[str, Any], shortage: Shortage) -> Offer | None:
+    """A quantization that would fit: beside a full GPU on the processor, else with fewer calibration samples."""
+    if kind != "quantize":
+        return None
+    if shortage.device != HOST:
+        changed = {**spec, "device": "cpu"}
+        if _fits(changed, shortage):
+            return Offer(Sentence("On the processor, which takes longer"), changed)
+    recipe = dict(spec["recipe"])
+    while (count := recipe["samples"] // 2) * recipe["length"] >= FEW_TOKENS:
+        recipe["samples"] = count
+        changed = {**spec, "recipe": dict(recipe)}
+        if _fits(changed, shortage):
+            return Offer(Sentence("Calibration samples: {samples}", {"samples": figures.tokens(count)}), changed)
+    return None
+
+
+def _fits(spec: Mapping[str, Any], shortage: Shortage) -> bool:
+    found = of("quantize", spec)
+    return bool(found) and all(size <= shortage.left_on.get(device, 0) for device, size in found.items())
+
+
+def _quantize(model: Model, shape: _Shape, recipe: Recipe, spec: Mapping[str, Any]) -> tuple[int, int, int]:
+    """Bytes of activations, of what is computed on, and of what waits in the host's memory to be written."""
+    aimed = recipe.targets == "original"
+    calibrated = any(choice.method != "rtn" for choice in recipe.choices)
+    tokens = recipe.samples * recipe.length if calibrated else 0
+    stream, wide = VALUE * tokens * shape.hidden, VALUE * tokens * shape.widest
+    # The stream, the original's beside it, and what enters o or down for all of the text.
+    streams = (2 if aimed else 1) * stream + max(stream, wide if wide <= KEPT else 0)
+    moments = VALUE * shape.widest**2 * (5 if aimed else 4)  # H, its factor and their copies
+    turn = VALUE * (shape.block * (2 if aimed else 1) + 4 * shape.layer) + (moments + shape.batch if calibrated else 0)
+    waiting = min(SHARD, plans.make(model, recipe).predicted_bytes)
+    held = int(spec.get("held_tokens", HELD_TOKENS))
+    measuring = _measured(shape, 3 if spec.get("measure_rtn") else 2, held) if held else 0
+    # All of the result is written when it is measured.
+    return streams, max(turn, measuring - streams - waiting), waiting
+
+
+def _measured(shape: _Shape, readers: int, tokens: int) -> int:
+    """Models beside each other: the stream of each, at the end the head of each."""
+    block = VALUE * 2 * shape.block + shape.batch
+    return readers * VALUE * tokens * shape.hidden + max(block, readers * shape.head)
+
+
+def _statistics(shape: _Shape, recipe: Recipe) -> tuple[int, int, int]:
+    tokens = moments_kept.samples(recipe) * recipe.length
+    stream = VALUE * tokens * shape.hidden
+    moments = VALUE * (3 * shape.hidden**2 + shape.widest**2)
+    weighing = VALUE * PROBE * (6 * shape.widest + 8 * shape.hidden) + shape.head
+    entering = 2 * PROBE * shape.hidden * shape.blocks
+    return stream, VALUE * shape.block + max(moments + shape.batch, weighing), entering + moments
+
+
+def _shape(model: Model) -> _Shape:
+    blocks: Counter[int] = Counter()
+    for linear in model.linears:
+        blocks[linear.block] += linear.weights
+    widest = max(linear.in_features for linear in model.linears)
+    largest = max(blocks.values())
+    return _Shape(
+        block=largest,
+        layer=max(linear.weights for linear in model.linears),
+        hidden=model.hidden or widest,
+        widest=widest,
+        vocab=model.vocab or 0,
+        blocks=len(blocks),
+        stored=2 * largest,
+    )
+
+
+def _device(spec: Mapping[str, Any]) -> str:
+    """Where the job computes: as it asks for, else the first GPU."""
+    asked = str(spec.get("device") or devices()[0].kind)
+    return HOST if asked.startswith("cpu") else gpu(0)
