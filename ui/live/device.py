@@ -1,7 +1,7 @@
 """The machine that computes it: load, memory, power, and how much of the memory's bandwidth the engines use."""
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QHBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from ui import language
 from ui.live.section import Section, Shown, recent
@@ -24,7 +24,12 @@ class Device(Section):
         self.caption = label("share of the memory's bandwidth, estimated from steps, weights and KV cache", "caption",
                              wrap=True)  # fmt: skip
         self.devices: list[DeviceLine] = []
-        super().__init__(Sentence("Device"), self.plot, self.bandwidth, self.caption)
+        self._rows = QVBoxLayout()
+        self._rows.setContentsMargins(0, 0, 0, 0)
+        self._rows.setSpacing(4)
+        held = QWidget()
+        held.setLayout(self._rows)
+        super().__init__(Sentence("Device"), self.bandwidth, self.caption, first=(held, self.plot))
 
     def draw(self, shown: Shown) -> None:
         self._show_devices(shown)
@@ -52,7 +57,7 @@ class Device(Section):
         rows = _rows(last)
         while len(self.devices) < len(rows):
             self.devices.append(DeviceLine())
-            self.body.insertWidget(len(self.devices) - 1, self.devices[-1])
+            self._rows.addWidget(self.devices[-1])
         for line, row in zip(self.devices, rows, strict=False):
             line.show_values(*row)
         for index, line in enumerate(self.devices):

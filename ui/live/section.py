@@ -44,15 +44,19 @@ class Shown:
 
 
 class Section(Fold):
-    """`draw(shown)` fills it. Above its `widgets` stands a line a side, or one a leg where a side is separated."""
+    """`draw(shown)` fills it. Above its `widgets` stands a line a side, or one a leg where a side is separated.
 
-    def __init__(self, title: Sentence, *widgets: QWidget):
+    `first` are widgets that come even before these lines.
+    """
+
+    def __init__(self, title: Sentence, *widgets: QWidget, first: tuple[QWidget, ...] = ()):
         super().__init__("{title}", title=title)
         self.title = title
         self.lines: dict[str, SideLine] = {}
         self.body.setContentsMargins(6, 0, 0, 8)
         self.body.setSpacing(4)
-        for widget in widgets:
+        self._above = len(first)
+        for widget in (*first, *widgets):
             self.body.addWidget(widget)
 
     def draw(self, shown: Shown) -> None:
@@ -68,7 +72,7 @@ class Section(Fold):
         for key in wanted:
             if key not in self.lines:
                 self.lines[key] = SideLine(key)
-                self.body.insertWidget(len(self.lines) - 1, self.lines[key])
+                self.body.insertWidget(self._above + len(self.lines) - 1, self.lines[key])
         for key, line in self.lines.items():
             line.setVisible(key in wanted)
 

@@ -67,11 +67,11 @@ def packed(count: int, width: int, height: int) -> Packing:
 
 def shades(worn: theme.Tokens) -> np.ndarray:
     """Colours by shade as red, green, blue, alpha [SHADES, 4]: each stands out more from the ground than the last."""
-    cached = QColor(worn.soft("kv", 0.42))
+    cached = QColor(worn.soft("kv", 0.38))
     towards = QColor(worn.text)
     kv = QColor(worn.kv)
     colours = [QColor(worn.line), cached, kv]
-    colours += [_mixed(kv, towards, share) for share in (0.3, 0.5, 0.7)]
+    colours += [_mixed(kv, towards, share) for share in (0.45, 0.65, 0.85)]
     return np.array([colour.getRgb() for colour in colours], np.uint8)
 
 

@@ -185,11 +185,15 @@ def _of_all(counts: blocks.Counts) -> Sentence:
 
 def legend(counts: blocks.Counts) -> str:
     """The states with their colours and how many blocks have each, as rich text."""
-    shades = block_map.shades(theme.tokens())
-    names = (say("free"), say("kept for reuse"), say("held"), say("shared"))
-    each = (counts.free, counts.cached, counts.held, counts.shared)
-    marks = []
-    for shade, name, count in zip(shades, names, each, strict=False):
-        colour = QColor(*(int(part) for part in shade)).name()
-        marks.append(f'<span style="color:{colour}">■</span>&nbsp;{name}&nbsp;{figures.count(count)}')
-    return " &nbsp; ".join(marks)
+    free, cached, held, *shared = (_square(shade) for shade in block_map.shades(theme.tokens()))
+    each = (
+        (free, say("free"), counts.free),
+        (cached, say("kept for reuse"), counts.cached),
+        (held, say("held"), counts.held),
+        ("".join(shared), say("shared"), counts.shared),
+    )
+    return " &nbsp; ".join(f"<nobr>{mark}&nbsp;{name}&nbsp;{figures.count(count)}</nobr>" for mark, name, count in each)
+
+
+def _square(shade: np.ndarray) -> str:
+    return f'<span style="color:{QColor(*(int(part) for part in shade)).name()}">■</span>'

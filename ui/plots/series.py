@@ -161,8 +161,8 @@ class RequestPlot(LivePlot):
                 curve[side].setData([], []) if level is None else curve[side].setData([0.5, count + 0.5], [level] * 2)
         self.set_top(max(known, default=None))
         self.getPlotItem().setXRange(0.5, max(count, 4) + 0.5, padding=0)
-        step = max(1, math.ceil(max(count, 4) / 6))
-        marks = [(place, str(place)) for place in range(1, max(count, 4) + 1, step)]
+        step = max(1, round(_round_up(max(count, 4) / 6)))
+        marks = [(place, str(place)) for place in range(step, max(count, 4) + 1, step)]
         self.getPlotItem().getAxis("bottom").setTicks([marks])
 
     def _show_waits(self, side: str, waits: Sequence[tuple[int, float | None]]) -> None:
