@@ -19,6 +19,9 @@ TORCH = "2.13.0"
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 # They come along with the CPU engine, do not fit this torch, and break importing models. Nothing here needs them.
 UNWANTED = ("torchvision", "torchaudio", "torchcodec")
+# For prefill and decode apart; without their own needs, since NIXL's name builds for two versions of CUDA.
+APART = ("nixl==1.5.1", "vllm-router==0.1.17")
+APART_CPU, APART_GPU = "nixl-cu12==1.5.1", "nixl-cu13==1.5.1"
 QT_PACKAGES = [
     "xvfb",
     "libxcb-icccm4",
@@ -88,6 +91,9 @@ def environment(extras: list[str], gpu: bool) -> bool:
         if subprocess.run(step, cwd=ROOT).returncode:
             stop("Installing failed; the reason is above.", "Check the connection, then run the same command again.")
             return False
+    apart = [*pip, "install", "-q", "--no-deps", *APART, APART_GPU if gpu else APART_CPU]
+    if subprocess.run(apart, cwd=ROOT).returncode:
+        say("Prefill and decode apart will not be there; everything else is.")
     if not gpu:
         subprocess.run([*pip, "uninstall", "-y", "-q", *UNWANTED], stderr=subprocess.DEVNULL)
     if not works(PYTHON, "import torch, transformers, vllm, PySide6.QtWidgets"):

@@ -44,25 +44,32 @@ def installs(calls: list[list[str]]) -> list[list[str]]:
 
 def test_torch_comes_first_and_exactly(set_up):
     assert set_up.environment(["engine-cpu", "test"], gpu=False)
-    first, second = installs(set_up.calls())
+    first, second, apart = installs(set_up.calls())
     assert first[-1] == "torch==2.13.0+cpu" and "--extra-index-url" not in first
     assert second[-1].endswith("[engine-cpu,test]")
+    assert "--no-deps" in apart and apart[-3:] == ["nixl==1.5.1", "vllm-router==0.1.17", "nixl-cu12==1.5.1"]
     assert any("uninstall" in call and "torchvision" in call for call in set_up.calls())
 
 
 def test_without_a_local_wheel_the_public_cpu_index_is_added(set_up):
     set_up.fail("--dry-run")
     assert set_up.environment(["engine-cpu"], gpu=False)
-    for call in installs(set_up.calls()):
+    for call in installs(set_up.calls())[:-1]:
         at = call.index("--extra-index-url")
         assert call[at + 1] == "https://download.pytorch.org/whl/cpu"
 
 
 def test_with_a_gpu_torch_is_the_plain_one(set_up):
     assert set_up.environment(["engine"], gpu=True)
-    first, second = installs(set_up.calls())
+    first, second, apart = installs(set_up.calls())
     assert first[-1] == "torch==2.13.0"
-    assert second[-1].endswith("[engine]")
+    assert second[-1].endswith("[engine]") and apart[-1] == "nixl-cu13==1.5.1"
+
+
+def test_without_the_packages_for_prefill_and_decode_apart_all_else_is_there(set_up, capsys):
+    set_up.fail("--no-deps")
+    assert set_up.environment(["engine"], gpu=True) and set_up.STAMP.exists()
+    assert "Prefill and decode apart will not be there" in capsys.readouterr().out
 
 
 def test_a_second_run_installs_nothing(set_up):

@@ -10,7 +10,7 @@ import httpx
 from workbench.engine import health
 from workbench.engine.client import Endpoint
 from workbench.errors import WorkbenchError
-from workbench.events import EnginePhase, EngineReady, Event
+from workbench.events import EnginePhase, EngineReady, EngineStopped, Event, Failed
 
 # A dead machine does not refuse, it is silent; a busy server accepts at once and answers late.
 TIMEOUT = httpx.Timeout(10.0, connect=1.5)
@@ -45,17 +45,28 @@ async def ask(endpoint: Endpoint) -> Served:
 
 
 async def follow(endpoint: Endpoint, on_event: Callable[[Event], None]) -> None:
-    """Report it as ready, and raise a WorkbenchError when it has not answered twice in a row."""
+    """Until it has not answered twice in a row: with the events and the errors of an engine that we run ourselves."""
     began_s = time.monotonic()
     on_event(EnginePhase("starting", began_s))
-    served = await ask(endpoint)
-    on_event(EngineReady(endpoint.root, endpoint.key, served.name, 0, time.monotonic() - began_s))
+    try:
+        served = await ask(endpoint)
+        on_event(EngineReady(endpoint.root, endpoint.key, served.name, 0, time.monotonic() - began_s))
+        await _silence(endpoint)
+        raise WorkbenchError("The engine at {url} answers no more.", "See what happened there.", url=endpoint.root)
+    except WorkbenchError as error:
+        on_event(Failed(error.message, error.hint_template, error.values))
+        raise
+    except asyncio.CancelledError:
+        on_event(EngineStopped())
+        raise
+
+
+async def _silence(endpoint: Endpoint) -> None:
     unanswered = 0
     async with httpx.AsyncClient(
         base_url=endpoint.root, timeout=TIMEOUT, trust_env=not endpoint.is_local,
-        limits=httpx.Limits(max_keepalive_connections=0),
+        limits=httpx.Limits(max_keepalive_connections=0),  # a connection that is open would be waited for longer
     ) as http:  # fmt: skip
         while unanswered < 2:
             await asyncio.sleep(health.PERIOD_S)
             unanswered = 0 if await health.answers(http) else unanswered + 1
-    raise WorkbenchError("The engine at {url} answers no more.", "See what happened there.", url=endpoint.root)
