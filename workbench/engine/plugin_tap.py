@@ -15,12 +15,11 @@ import threading
 import time
 import zlib
 from collections.abc import Iterable
-from itertools import repeat
-from operator import attrgetter, is_not
 
 import numpy as np
 
 from workbench.engine import plugin_words
+from workbench.engine.plugin_blocks import Blocks
 from workbench.events import BlockMap, Event, RequestsDone, StepsDone, encode
 
 PERIOD_S = 0.1
@@ -56,6 +55,15 @@ def tapped(scheduler: type, path: str) -> type:
             except Exception as error:
                 self._tap = _ended(error)
 
+        def schedule(self, *args, **kwargs):
+            planned = super().schedule(*args, **kwargs)
+            if self._tap:
+                try:
+                    self._tap.plan(planned)
+                except Exception as error:
+                    self._tap = _ended(error)
+            return planned
+
         def update_from_output(self, scheduler_output, *args, **kwargs):
             outputs = super().update_from_output(scheduler_output, *args, **kwargs)
             if self._tap:
@@ -82,6 +90,7 @@ class Tap:
         self.path = path
         manager = scheduler.kv_cache_manager
         self.pool = manager.block_pool
+        self.blocks: Blocks | None = None  # read when somebody listens
         self.managers = getattr(getattr(manager, "coordinator", None), "single_type_managers", ())
         parallel = scheduler.vllm_config.parallel_config
         self.rank = getattr(parallel, "data_parallel_index", getattr(parallel, "data_parallel_rank", 0))
@@ -97,8 +106,14 @@ class Tap:
         if self._is_heard(time.monotonic()):
             self._report()
 
+    def plan(self, scheduled) -> None:
+        """Take what the scheduler planned for a step."""
+        with self._lock:
+            if self.blocks:
+                self.blocks.take(scheduled)
+
     def step(self, scheduled, outputs) -> None:
-        """Take what the scheduler planned for a step and what came of it."""
+        """Take what came of a planned step."""
         now_s = time.monotonic()
         with self._lock:
             self.count += 1
@@ -156,9 +171,9 @@ class Tap:
 
     def _report(self) -> bool:
         """Whether all of it is out of our hands."""
-        began_s = time.monotonic()
+        began_s, busy_s = time.monotonic(), time.thread_time()
         told = self._send(self._block_map(began_s)) and self._send_rest()
-        self.due_s = began_s + max(PERIOD_S, (time.monotonic() - began_s) / SHARE)
+        self.due_s = began_s + max(PERIOD_S, (time.thread_time() - busy_s) / SHARE)
         return told
 
     def _report_later(self) -> None:
@@ -172,8 +187,10 @@ class Tap:
     def _report_rest(self, count: int) -> None:
         """In the timer's thread: only where the core has slept all along is what was read of one moment."""
         while count == self.count and not self.scheduler.requests:
-            map_ = self._block_map(time.monotonic())
             with self._lock:
+                if self._socket is None:
+                    return
+                map_ = self._block_map(time.monotonic())
                 if count != self.count or self.scheduler.requests or (self._send(map_) and self._send_rest()):
                     return
             time.sleep(PERIOD_S)
@@ -186,18 +203,16 @@ class Tap:
         return not self.steps and not self.requests
 
     def _block_map(self, at_s: float) -> BlockMap:
-        blocks = self.pool.blocks
-        held = np.fromiter(map(attrgetter("ref_cnt"), blocks), np.int64, len(blocks))
-        hashes = attrgetter("_block_hash" if hasattr(blocks[0], "_block_hash") else "block_hash")
-        hashed = np.fromiter(map(is_not, map(hashes, blocks), repeat(None)), bool, len(blocks))
-        null = self.pool.null_block.block_id
-        held[null], hashed[null] = 0, False
+        if self.blocks is None:
+            self.blocks = Blocks(self.pool)
+        self.blocks.refresh(self.scheduler.requests)
+        held, hashed = self.blocks.held, self.blocks.hashed
         states = np.minimum(held, BlockMap.NULL - 1).astype(np.uint8) | (hashed * np.uint8(BlockMap.HASHED))
-        states[null] = BlockMap.NULL
+        states[self.pool.null_block.block_id] = BlockMap.NULL
         single = self.managers[0] if len(self.managers) == 1 else None
         return BlockMap(
             at_s=round(at_s, 4),
-            total=len(blocks),
+            total=len(held),
             used=int(np.count_nonzero(held)),
             cached=int(np.count_nonzero(hashed & (held == 0))),
             packed=base64.b64encode(zlib.compress(states.tobytes(), 1)).decode(),
@@ -232,7 +247,7 @@ class Tap:
             if error.errno == errno.EMSGSIZE:
                 raise
             self._socket.close()
-            self._socket = None
+            self._socket = self.blocks = None
             self.steps, self.requests, self.missed = [], [], 0
         return True
 
