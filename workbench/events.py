@@ -354,7 +354,7 @@ class EngineSample:
     prefix_queries: float | None = None
     prefix_hits: float | None = None
     external_tokens: float | None = None
-    buckets: dict[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)
+    buckets: dict[str, tuple[tuple[float | None, float], ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

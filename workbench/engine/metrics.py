@@ -113,13 +113,13 @@ def _first(
     return None
 
 
-def _buckets(found: dict[str, Labelled], names: tuple[str, ...]) -> tuple[tuple[float, float], ...]:
-    """(upper bound, how many up to it), upwards; the last bound is infinite."""
+def _buckets(found: dict[str, Labelled], names: tuple[str, ...]) -> tuple[tuple[float | None, float], ...]:
+    """(upper bound, how many up to it), upwards; the last bound is infinite, for which JSON has no word: None."""
     totals: dict[float, float] = {}
     for labels, value in next((found[name + "_bucket"] for name in names if name + "_bucket" in found), ()):
         bound = float(labels["le"])
         totals[bound] = totals.get(bound, 0.0) + value
-    return tuple(sorted(totals.items()))
+    return tuple((bound if math.isfinite(bound) else None, count) for bound, count in sorted(totals.items()))
 
 
 def _per_position(samples: Labelled) -> tuple[float, ...]:
