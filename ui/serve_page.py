@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from dataclasses import replace
 from pathlib import Path
 
 from PySide6.QtCore import QTimer, Signal
@@ -15,15 +14,15 @@ from ui.page import Page
 from ui.serve.drafts import Drafts
 from ui.serve.remotes import Remotes
 from ui.serve.separations import Separations
+from ui.serve.slot import Slot
 from ui.serve.surface import ServeSurface
 from ui.tasks import Tasks
 from ui.widgets.slot_tab import NAMES
 from workbench.catalog import capacity, folder
-from workbench.catalog.capacity import Capacity, Device
+from workbench.catalog.capacity import Device
 from workbench.catalog.model import Model
-from workbench.engine import command, facts, memory_kept
+from workbench.engine import command, facts
 from workbench.engine.facts import EngineFacts
-from workbench.engine.fit import fit
 from workbench.engine.profile import Profile
 from workbench.engine.separation import Separation
 from workbench.errors import WorkbenchError
@@ -43,8 +42,6 @@ class ServePage(Page):
     def __init__(self, settings: Settings, tasks: Tasks, notices: Notices, engines: Engines):
         super().__init__(settings, tasks, notices)
         self.engines = engines
-        self.models: dict[str, Model | None] = dict.fromkeys(SIDES)
-        self._fits: dict[str, Capacity | None] = dict.fromkeys(SIDES)
         self._device: Device | None = None
         self._facts: EngineFacts | None = None
         self._facts_error: WorkbenchError | None = None
@@ -57,6 +54,7 @@ class ServePage(Page):
         self.head.addStretch(1)
         self.start_button = self.set_primary("Start", self.start, icon="play-fill")
         self._lay_out()
+        self.slots = {side: Slot(form) for side, form in self.forms.items()}
         self.remotes = Remotes(engines, tasks, notices, self.view.sources, self.view.remote_forms)
         self.remotes.changed.connect(self._on_source)
         engines.changed.connect(self._on_engine)
@@ -84,9 +82,8 @@ class ServePage(Page):
 
     def show_model(self, side: str, model: Model | None) -> None:
         """Fill one slot with a model that was read already."""
-        self.models[side] = model
-        form = self.forms[side]
-        form.show_folder(model.folder if model else None)
+        self.slots[side].model = model
+        self.forms[side].show_folder(model.folder if model else None)
         self.tabs[side].show_model(model.name if model else "")
         if model:
             self.cards[side].show_model(model)
@@ -115,7 +112,7 @@ class ServePage(Page):
         self.touch()
 
     def statuses(self) -> list[Status]:
-        names = {side: model.name for side, model in self.models.items() if model}
+        names = {side: slot.model.name for side, slot in self.slots.items() if slot.model}
         starting = [side for side in SIDES if self.engines.state(side) == "starting"]
         return [Status(Sentence("Starting {name}", {"name": names.get(side, side)})) for side in starting]
 
@@ -157,8 +154,8 @@ class ServePage(Page):
         for side in SIDES:
             self._draw_remote(side)
             self.cards[side].setVisible(side in filled and side not in elsewhere)
-            self.cards[side].show_fit(self._fits[side])
-            self.cards[side].show_separation(self._separation(side))
+            self.cards[side].show_fit(self.slots[side].fit)
+            self.cards[side].show_separation(self.slots[side].separation)
             self.cards[side].show_engine(self.engines, time.monotonic())
             self.forms[side].setEnabled(side not in running)
         self._draw_primary(filled, running)
@@ -274,7 +271,7 @@ class ServePage(Page):
     def _on_source(self) -> None:
         self.view.arrange()
         for side in SIDES:
-            model = self.models[side]
+            model = self.slots[side].model
             self.tabs[side].show_model(model.name if model and not self._is_remote(side) else "")
         self.touch()
 
@@ -285,51 +282,28 @@ class ServePage(Page):
 
     def _weigh(self, side: str) -> None:
         """Estimate anew; what runs keeps the estimate that it was started with."""
-        model = self.models[side]
-        if model is None or not self.engines.is_running(side):
-            self._fits[side] = self._estimate(side)
-            self._drafts.ask(side, model)
+        slot = self.slots[side]
+        if slot.model is None or not self.engines.is_running(side):
+            slot.weigh(self._device, self.settings.interpreter)
+            self._drafts.ask(side, slot.model)
         self.touch()
-
-    def _estimate(self, side: str) -> Capacity | None:
-        """By the last start of the same here, where there was one."""
-        if self._device is None or self.models[side] is None:
-            return None
-        try:
-            if (profile := self.forms[side].profile()) is None:
-                return None
-        except WorkbenchError:  # the command's place says why
-            return None
-        measured = memory_kept.recall(profile, self.settings.interpreter, self._device)
-        return fit(self.models[side], profile, self._device, measured)
 
     def _on_engine(self, side: str) -> None:
         """What it took is known once it has ended, and counts from then on."""
         running = self.engines.is_running(side)
         if side in self._ran and not running:
-            self._fits[side] = self._estimate(side)
+            self.slots[side].weigh(self._device, self.settings.interpreter)
         (self._ran.add if running else self._ran.discard)(side)
         self.touch()
 
     def _is_filled(self, side: str) -> bool:
-        """Whether the slot has something to start; engines that run elsewhere need no model here."""
-        if self._is_remote(side):
-            return self.remotes.is_filled(side)
-        return self.models[side] is not None or self.forms[side].separating.mode == "urls"
-
-    def _separation(self, side: str) -> Separation | None:
-        try:
-            chosen = self.forms[side].chosen()
-        except WorkbenchError:
-            return None  # the command's place says why
-        return chosen if isinstance(chosen, Separation) else None
+        """Whether the slot has something to start or to connect to."""
+        return self.remotes.is_filled(side) if self._is_remote(side) else self.slots[side].is_filled
 
     def _chosen(self, side: str) -> Profile | Separation | None:
-        """What the form would have started; what is wrong with it is told."""
+        """What a start of the slot would start; what is wrong with it is told."""
         try:
-            chosen = self.forms[side].chosen()
-            if self.models[side] and (problems := self.models[side].blocking("serve")):
-                raise WorkbenchError(problems[0].sentence.template, **problems[0].sentence.values)
+            chosen = self.slots[side].chosen()
             self._separations.check(side)
         except WorkbenchError as error:
             self.notices.tell(error)
@@ -338,7 +312,7 @@ class ServePage(Page):
 
     def _shorten(self, side: str, length: int) -> None:
         try:
-            self.forms[side].show_profile(replace(self.forms[side].profile(), context=length))
+            self.slots[side].shorten(length)
         except WorkbenchError as error:
             self.notices.tell(error)
 

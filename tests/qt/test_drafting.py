@@ -139,9 +139,9 @@ async def test_a_profile_comes_back_whole(page, drafting, tmp_path):
     chosen = Speculation(
         "draft_model", 3, tmp_path / "lib" / "fitting", steps=((2, 3), (8, 1)), sampling="probabilistic"
     )
-    page.forms["original"].show_profile(Profile(page.models["original"].folder, speculation=chosen))
+    page.forms["original"].show_profile(Profile(page.slots["original"].model.folder, speculation=chosen))
     assert page.forms["original"].profile().speculation == chosen
-    page.forms["original"].show_profile(Profile(page.models["original"].folder))
+    page.forms["original"].show_profile(Profile(page.slots["original"].model.folder))
     assert page.forms["original"].profile().speculation is None
 
 

@@ -87,7 +87,7 @@ async def test_a_model_goes_to_its_side_and_shows_its_command(page, original, qu
     page.open(inspect(original))
     page.open(inspect(quantized))
     page.redraw()
-    assert page.models["original"].folder == original and page.models["quantized"].folder == quantized
+    assert page.slots["original"].model.folder == original and page.slots["quantized"].model.folder == quantized
     assert all(card.isVisible() for card in page.cards.values())
     assert page.start_button.text() == "Start both"
     assert str(quantized) in page.command.text and "vllm.entrypoints.openai.api_server" in page.command.text
@@ -265,14 +265,14 @@ async def test_silence_is_told_and_stop_works(page, engines, original, settings,
 
 async def test_a_pair_is_opened_from_its_folders(page, original, quantized, until):
     page.open_pair(original, quantized)
-    await until(lambda: page.models["quantized"] is not None)
+    await until(lambda: page.slots["quantized"].model is not None)
     assert page.forms["original"].folder == original and page.tabs["quantized"].isChecked()
 
 
 async def test_a_folder_without_a_model_is_told_and_leaves_the_slot_empty(page, tmp_path, told, until):
     page.forms["original"].model.picked.emit(tmp_path)
     await until(lambda: told)
-    assert page.models["original"] is None
+    assert page.slots["original"].model is None
 
 
 async def test_everything_is_named_and_follows_the_language(page, engines, original, quantized):

@@ -60,8 +60,8 @@ class EngineOptions(QWidget):
         rows.add("Tool call parser", self.tool_parser)
         self._parts: dict[str, QWidget] = {
             "kv_dtype": self.kv_dtype, "batched_tokens": self.batched, "long_prefill": self.long_prefill,
-            "prefix_cache": self.prefix, "scheduling": self.scheduling, "attention": self.attention, "chat_template": self.template,
-            "adapters": self.adapters, "tool_parser": self.tool_parser,
+            "prefix_cache": self.prefix, "scheduling": self.scheduling, "attention": self.attention,
+            "chat_template": self.template, "adapters": self.adapters, "tool_parser": self.tool_parser,
         }  # fmt: skip
         whole = QVBoxLayout(self)
         whole.setContentsMargins(0, 0, 0, 0)
