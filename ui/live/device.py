@@ -49,8 +49,9 @@ class Device(Section):
             for key, run in told.items()
         }
         self.bandwidth.show_lines(lines, shown.span_s)
+        some = any(share is not None for line in lines.values() for _, share in line)
         for widget in (self.bandwidth, self.caption):
-            widget.setVisible(bool(told))
+            widget.setVisible(some)
 
     def _show_devices(self, shown: Shown) -> None:
         last = shown.devices[-1] if shown.devices else None
