@@ -1,11 +1,12 @@
 """An engine for the length of a `with` block, and a pair of engines asked one after the other."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from workbench import paths
 from workbench.engine import monitor, serve, together
@@ -24,6 +25,15 @@ async def served(
 
     The events are those of `serve` and `monitor.watch`. Raises WorkbenchError when the engine does not become ready.
     """
+    async with opened(lambda take: watched(profile, settings, take, log_file(name)), on_event) as endpoint:
+        yield endpoint
+
+
+@asynccontextmanager
+async def opened(
+    start: Callable[[Callable[[Event], None]], Coroutine[Any, Any, None]], on_event: Callable[[Event], None]
+) -> AsyncIterator[Endpoint]:
+    """As `served`, for whatever `start` runs and reports as ready to the function that it is given."""
     ready: asyncio.Future[EngineReady] = asyncio.get_running_loop().create_future()
 
     def take(event: Event) -> None:
@@ -31,7 +41,7 @@ async def served(
         if isinstance(event, EngineReady) and not ready.done():
             ready.set_result(event)
 
-    serving = asyncio.ensure_future(watched(profile, settings, take, log_file(name)))
+    serving = asyncio.ensure_future(start(take))
     try:
         await asyncio.wait({serving, ready}, return_when=asyncio.FIRST_COMPLETED)
         if not ready.done():
