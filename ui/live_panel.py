@@ -117,19 +117,22 @@ class LivePanel(QFrame):
 
     def _names(self) -> dict[str, str]:
         """The models by side, as a picture names them."""
-        profiles = {side: self._engines.profile(side) for side in self._shown().whole}
-        return {side: Path(profile.model).name for side, profile in profiles.items() if profile}
+        names = {}
+        for side in self._shown().whole:
+            profile, endpoint = self._engines.profile(side), self._engines.endpoint(side)
+            if name := Path(profile.model).name if profile else endpoint and endpoint.model:
+                names[side] = name
+        return names
 
     def _shown(self) -> Shown:
         whole = {side: self._engines.run(side) for side in SIDES if self._has_figures(side)}
-        for side in whole:
-            self._look_up(side)
+        readings = {side: read for side in whole if (read := self._reading(side))}
         return Shown(
             runs=dict(_by_leg(whole)),
             whole=whole,
             replies=self._replies,
             devices=self._devices,
-            readings={side: read for side, (_, read) in self._readings.items() if read},
+            readings=readings,
             span_s=float(self.span.currentData()),
         )
 
@@ -146,12 +149,18 @@ class LivePanel(QFrame):
         self._drawn.clear()
         self.touch()
 
-    def _look_up(self, side: str) -> None:
-        """Find out once for each profile what a step reads; files and the driver are asked aside."""
+    def _reading(self, side: str) -> bandwidth.Reading | None:
+        """What a step reads, found out once for each profile: files and the driver are asked aside."""
         profile = self._engines.profile(side)
-        if profile is None or self._readings.get(side, (None, None))[0] == profile:
-            return
-        self._readings[side] = (profile, None)
+        if profile is None:  # an engine that others started
+            return None
+        known, read = self._readings.get(side, (None, None))
+        if known != profile:
+            self._readings[side] = (profile, None)
+            self._look_up(side, profile)
+        return read if known == profile else None
+
+    def _look_up(self, side: str, profile: Profile) -> None:
 
         async def look() -> None:
             read = await asyncio.to_thread(bandwidth.reading, profile)

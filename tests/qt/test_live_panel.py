@@ -6,6 +6,7 @@ import math
 import time
 import tracemalloc
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +19,9 @@ from ui.engines import Engines
 from ui.live_dock import LiveDock
 from ui.live_panel import LivePanel
 from ui.plots.series import RequestPlot, TimePlot
+from workbench.engine.client import Endpoint
 from workbench.engine.monitor import DeviceSample, GpuSample
+from workbench.engine.profile import Profile
 from workbench.events import (
     BlockMap,
     EnginePhase,
@@ -30,6 +33,7 @@ from workbench.events import (
     StepsDone,
     UsageOnly,
 )  # fmt: skip
+from workbench.measure import bandwidth
 from workbench.measure.bandwidth import Reading
 
 
@@ -254,7 +258,8 @@ async def test_a_restart_makes_no_spike_in_preemptions_hits_or_steps(panel, engi
     counted = {"preemptions": 40.0, "prefix_queries": 900.0, "prefix_hits": 800.0, "steps": (5000.0, 1000.0)}
     fresh = {"preemptions": 0.0, "prefix_queries": 5.0, "prefix_hits": 0.0, "steps": (5.0, 1.0)}
     tell(engines, "original", EngineSample(1, **counted), EngineSample(2, **counted), EngineSample(3, **fresh))
-    panel._readings["original"] = (None, Reading(1e9, 0, 1e12))
+    engines._chosen["original"] = profile = Profile(Path("model"))
+    panel._readings["original"] = (profile, Reading(1e9, 0, 1e12))
     panel.redraw()
     assert dash(panel, "cache", "original", "prefix_now") == "–"
     assert text(panel, "device", "original").startswith("–")
@@ -393,3 +398,18 @@ async def test_a_wide_window_gives_the_panel_more_room(panel, qtbot):
     assert panel.width() > narrow
     window.resize(1366, 700)
     assert panel.width() == narrow
+
+
+async def test_what_a_step_reads_is_looked_up_once_a_profile_and_never_for_an_engine_of_others(
+    panel, engines, until, monkeypatch
+):
+    asked = []
+    monkeypatch.setattr(bandwidth, "reading", lambda profile: asked.append(profile) or Reading(1e9, 0, 1e12))
+    engines._chosen["original"] = Profile(Path("model"))
+    tell(engines, "original", EngineSample(1, steps=(5.0, 1.0)), EngineSample(2, steps=(60.0, 11.0)))
+    await until(lambda: text(panel, "device", "original").startswith("10.0 GB/s"))
+    assert "1 % of 1.0 TB/s, estimated" in text(panel, "device", "original")
+    engines._chosen["original"] = Endpoint("http://elsewhere", "", "model")
+    panel._draw_anew()
+    await until(lambda: text(panel, "device", "original").startswith("–"))
+    assert len(asked) == 1
