@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import Qt
@@ -58,7 +59,7 @@ class LivePanel(QFrame):
         )  # fmt: skip
         self.inside = QWidget()
         parts = [(Sentence("Live"), self.inside), *((section.title, section) for section in self.sections)]
-        self.export = ExportMenu(tasks, parts, self._names, lambda: table.text(self.runs, self._devices))
+        self.export = ExportMenu(tasks, parts, self._names, self._table)
         self._lay_out()
         for section in self.sections:
             section.toggled.connect(self._draw_anew)
@@ -114,6 +115,9 @@ class LivePanel(QFrame):
         return self._shown().runs
 
     # -- inside
+
+    def _table(self) -> Callable[[], str]:
+        return partial(table.text, table.snapshot(self.runs), list(self._devices))
 
     def _names(self) -> dict[str, str]:
         """The models by side, as a picture names them."""

@@ -62,3 +62,13 @@ def test_acceptance_by_position_is_one_cell():
 
 def test_nothing_is_a_head_alone():
     assert table.text({}) == ",".join(table.COLUMNS) + "\n"
+
+
+def test_a_snapshot_does_not_grow_with_its_run():
+    run = EngineRun()
+    run.apply(EngineReady("", "", "", 1, 1.0))
+    run.apply(EngineSample(1.0, kv_usage=0.5))
+    then = table.snapshot({"original": run})
+    before = table.text(then)
+    run.apply(EngineSample(2.0, kv_usage=0.5))
+    assert table.text(then) == before != table.text({"original": run})

@@ -24,8 +24,8 @@ Part = tuple[Sentence, QWidget]
 class ExportMenu(MenuButton):
     """`parts` are what can be saved as a picture with their names, the first of them the whole.
 
-    `names` are the models by side, `table` the figures as CSV, asked for when something is saved. `told` is the label
-    that says what was written.
+    `names` are the models by side, asked for when something is saved, and so is `table`: it returns what makes the CSV
+    of this moment aside. `told` is the label that says what was written.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class ExportMenu(MenuButton):
         tasks: Tasks,
         parts: Sequence[Part],
         names: Callable[[], dict[str, str]],
-        table: Callable[[], str],
+        table: Callable[[], Callable[[], str]],
     ):
         super().__init__(Sentence("Save these figures"), "download-2-line", self._fill)
         self._tasks, self._parts, self._names, self._table = tasks, parts, names, table
@@ -61,9 +61,8 @@ class ExportMenu(MenuButton):
 
     def save_csv(self, path: Path) -> None:
         """Write all figures that are kept, of all engines in one table."""
-        # Made here and not aside: the columns grow meanwhile.
-        text = self._table()
-        self._tasks.start(self._write(path, lambda: text.encode()))
+        table = self._table()
+        self._tasks.start(self._write(path, lambda: table().encode()))
 
     async def _write(self, path: Path, made: Callable[[], bytes]) -> None:
         await asyncio.to_thread(lambda: named_files.write_bytes(made(), path))

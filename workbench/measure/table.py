@@ -3,6 +3,8 @@
 import csv
 import io
 from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
+from dataclasses import fields, replace
 from typing import Any
 
 from workbench.engine.monitor import DeviceSample
@@ -53,6 +55,18 @@ def text(runs: Mapping[str, EngineRun], devices: Iterable[DeviceSample] = ()) ->
     for row in rows:
         writer.writerow(row | {"time_s": f"{row['time_s'] - first_s:.4f}"})
     return out.getvalue()
+
+
+def snapshot(runs: Mapping[str, EngineRun]) -> dict[str, EngineRun]:
+    """The runs with columns of their own, which do not grow while a thread writes them as text."""
+    return {
+        name: replace(run, **{part: _copied(getattr(run, part)) for part in ("series", "steps", "blocks", "requests")})
+        for name, run in runs.items()
+    }
+
+
+def _copied(columns: Any) -> Any:
+    return replace(columns, **{each.name: copy(getattr(columns, each.name)) for each in fields(columns)})
 
 
 def _of_run(name: str, run: EngineRun) -> Iterator[dict[str, Any]]:
