@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from workbench import settings, terminal
+from workbench import cli_apart, settings, terminal
 from workbench.cli_engine import Context, DraftTokens, drafting_of, servable
 from workbench.cli_watch import Figures
 from workbench.engine.lora import read_adapter
@@ -23,6 +23,7 @@ MaxSequences = Annotated[int | None, typer.Option(help="Sequences at once.")]
 BlockSize = Annotated[int | None, typer.Option(help="Tokens in a block of the KV cache.")]
 KvDtype = Annotated[str | None, typer.Option("--kv-dtype", help="Of the KV cache: auto, float16, bfloat16 or fp8.")]
 BatchedTokens = Annotated[int | None, typer.Option(help="The most tokens that one step computes.")]
+LongPrefill = Annotated[int | None, typer.Option(help="The most tokens that one step computes of any one prompt.")]
 PrefixCache = Annotated[bool | None, typer.Option("--prefix-cache/--no-prefix-cache", help="Reuse common beginnings.")]
 Scheduling = Annotated[str | None, typer.Option(help="fcfs or priority.")]
 Running = Annotated[str | None, typer.Option("--run", help="auto, eager, graphs or compile.")]
@@ -81,6 +82,7 @@ def serve(
     executor: Executor = None,
     ray_address: RayAddress = None,
     tool_parser: ToolParser = None,
+    long_prefill: LongPrefill = None,
     speculate: Speculate = None,
     draft_tokens: DraftTokens = 4,
     draft_tokens_by_load: DraftSteps = "",
@@ -100,15 +102,29 @@ def serve(
         ),
     ] = "",
     figures_file: Figures = None,
+    separate: cli_apart.Separate = "",
+    prefill_url: cli_apart.PrefillUrl = None,
+    decode_url: cli_apart.DecodeUrl = None,
+    prefill_devices: cli_apart.Devices = None,
+    decode_devices: cli_apart.Devices = None,
+    prefill_tensor_parallel: cli_apart.Width = None,
+    decode_tensor_parallel: cli_apart.Width = None,
+    key: cli_apart.LegKey = "",
+    measure: cli_apart.Measure = False,
+    as_json: cli_apart.Json = False,
 ) -> None:
-    """Serve a model with vLLM on this machine until Ctrl+C."""
+    """Serve a model with vLLM on this machine until Ctrl+C, with one engine or with prefill and decode apart."""
+    asked = cli_apart.Asked(
+        separate, (prefill_url or (), decode_url or ()), (prefill_devices or (), decode_devices or ()),
+        (prefill_tensor_parallel, decode_tensor_parallel), key,
+    )  # fmt: skip
     options = {
         "name": name, "dtype": dtype, "context": context, "kv_gib": kv_gib, "memory_share": memory_share,
         "max_sequences": max_sequences, "block_size": block_size, "kv_dtype": kv_dtype,
         "batched_tokens": batched_tokens, "prefix_cache": prefix_cache, "scheduling": scheduling, "running": running,
         "attention": attention, "chat_template": chat_template, "port": port, "tensor_parallel": tensor_parallel,
         "pipeline_parallel": pipeline_parallel, "data_parallel": data_parallel, "executor": executor,
-        "ray_address": ray_address, "tool_parser": tool_parser,
+        "ray_address": ray_address, "tool_parser": tool_parser, "long_prefill": long_prefill,
         "adapters": tuple(map(read_adapter, lora)) if lora else None, "extra": tuple(extra) if extra else None,
     }  # fmt: skip
     given = {field: value for field, value in options.items() if value is not None}
@@ -116,8 +132,13 @@ def serve(
         given["speculation"] = drafting_of(
             speculate, draft_tokens, draft_tokens_by_load, draft_sampling, mixed_vocabulary
         )
+    if any(asked.urls):
+        cli_apart.serve(asked, None, port or 0, show, measure, as_json)
+        return
     chosen = _chosen(model, profile, given)
-    if keep:
+    if asked and not keep:
+        cli_apart.serve(asked, chosen, chosen.port, show, measure, as_json)
+    elif keep:
         from workbench.engine import profiles_kept
 
         path = profiles_kept.keep(chosen, keep, overwrite)

@@ -125,7 +125,12 @@ def problems(separation: Separation, devices: list[Device]) -> list[Sentence]:
 
 def remarks(separation: Separation, devices: list[Device]) -> list[Sentence]:
     """What the user should know before a start."""
-    found = [Sentence("Long prompts then slow the answers of others less. It does not raise the throughput.")]
+    found = [
+        Sentence(
+            "This is for the time to the first token and the time between tokens, each for itself; it does not raise "
+            "the throughput."
+        )
+    ]
     if (engines := len(_started(separation, devices))) > 1:
         found.append(Sentence("Each of the {engines} engines loads the weights.", {"engines": engines}))
     if in_turn(separation, devices):

@@ -1,0 +1,78 @@
+"""`lathe serve` with prefill and decode apart: what its options mean."""
+
+import json
+from pathlib import Path
+
+import fake_engine
+import pytest
+from typer.testing import CliRunner
+
+from workbench import cli, cli_serve
+from workbench.cli_apart import Asked, separation_of
+from workbench.engine.profile import Profile
+from workbench.errors import WorkbenchError
+from workbench.measure import mixed_load
+from workbench.measure.mixed_load import Comparison, Measured, Mix
+
+PROFILE = Profile(Path("/models/m"), port=8100)
+
+
+def made(shape="1x1", **asked):
+    return separation_of(Asked(shape, **asked), PROFILE, 8100)
+
+
+def test_a_shape_names_the_engines():
+    assert list(made("2x1").legs()) == ["prefill 1", "prefill 2", "decode"] and made().port == 8100
+    for wrong in ("1", "0x1", "x", "1x1x1"):
+        with pytest.raises(WorkbenchError, match="no number of engines"):
+            made(wrong)
+
+
+def test_gpus_and_widths_are_for_each_kind():
+    legs = made("1x2", devices=(["0"], ["1,2", "3,4"]), widths=(None, 2)).legs()
+    assert [leg.devices for leg in legs.values()] == [(0,), (1, 2), (3, 4)]
+    assert [leg.profile.tensor_parallel for leg in legs.values()] == [1, 2, 2]
+    with pytest.raises(WorkbenchError, match="lists of GPUs"):
+        made("1x3", devices=([], ["1", "2"]))
+
+
+def test_running_engines_need_no_model():
+    there = separation_of(Asked(urls=(["http://a:1"], ["http://b:1"]), key="k"), None, 0)
+    assert (there.key, there.decode[0].url) == ("k", "http://b:1")
+    with pytest.raises(WorkbenchError, match="run already"):
+        separation_of(Asked("1x1", urls=(["http://a:1"], ["http://b:1"])), None, 0)
+
+
+@pytest.fixture
+def lathe(tmp_path, monkeypatch):
+    """`lathe serve` of a model folder, with a stand-in for the engine's interpreter."""
+    monkeypatch.setenv("LATHE_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(cli_serve, "servable", lambda model: model)
+    python = fake_engine.install(tmp_path)
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "settings.json").write_text(json.dumps({"engine_python": str(python)}))
+    model = tmp_path / "m1"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    return lambda *arguments: CliRunner().invoke(cli.app, ["serve", str(model), *arguments])
+
+
+def test_show_prints_every_command_and_no_key(lathe):
+    shown = lathe("--separate", "1x1", "--show", "--port", "9000", "--context", "256")
+    lines = shown.stdout.splitlines()
+    assert lines[::2] == ["# prefill engine", "# decode engine", "# router"], shown.output
+    assert all("--max-model-len 256" in line and "NixlConnector" in line for line in lines[1:4:2])
+    assert "vllm_router.launch_router" in lines[5] and "--port 9000" in lines[5] and "$LATHE_KEY" in lines[5]
+
+
+def test_the_comparison_is_a_table_and_json(lathe, monkeypatch):
+    async def measured(separation, mix, settings, on_event):
+        return Comparison(mix, Measured([0.2], [0.1], [1.0], 10, 5.0), Measured([0.4], [0.05], [0.5], 10, 10.0))
+
+    monkeypatch.setattr(mixed_load, "compare_separated", measured)
+    shown = lathe("--separate", "1x1", "--measure")
+    assert "0.50×" in shown.stdout and "does not raise the throughput" in shown.stdout, shown.output
+    told = json.loads(lathe("--separate", "1x1", "--measure", "--json").stdout)
+    assert told["first_median_s"] == {"one": 0.2, "apart": 0.4, "speedup": 0.5}
+    assert told["between_p95_s"]["speedup"] == 2.0 and told["failed"]["one"] == 0
+    assert Mix().prompts > 1
