@@ -11,6 +11,7 @@ from ui.engines import SIDES, Engines
 from ui.log_drawer import LogSource, Status
 from ui.notices import Notices
 from ui.page import Page
+from ui.serve.both_ways import BothWays
 from ui.serve.drafts import Drafts
 from ui.serve.remotes import Remotes
 from ui.serve.separations import Separations
@@ -114,7 +115,8 @@ class ServePage(Page):
     def statuses(self) -> list[Status]:
         names = {side: slot.model.name for side, slot in self.slots.items() if slot.model}
         starting = [side for side in SIDES if self.engines.state(side) == "starting"]
-        return [Status(Sentence("Starting {name}", {"name": names.get(side, side)})) for side in starting]
+        found = [Status(Sentence("Starting {name}", {"name": names.get(side, side)})) for side in starting]
+        return [*found, *([Status(Sentence("Comparing both ways"))] if self.both_ways.is_comparing else [])]
 
     def logs(self) -> list[LogSource]:
         files = ((side, self.engines.log_file(side)) for side in SIDES)
@@ -157,8 +159,11 @@ class ServePage(Page):
             self.cards[side].show_fit(self.slots[side].fit)
             self.cards[side].show_separation(self.slots[side].separation)
             self.cards[side].show_engine(self.engines, time.monotonic())
+            self.cards[side].start_button.setEnabled(not self.both_ways.is_comparing)
             self.forms[side].setEnabled(side not in running)
         self._draw_primary(filled, running)
+        shown = None if self._is_remote(self._side) else self.slots[self._side].separation
+        self.both_ways.show_choice(shown, bool(running))
         self.view.show_note(self.engines.pair_note if len(filled) == 2 else None)
         self.losses.show_engines(len(filled) == 2)
         self._draw_command()
@@ -166,7 +171,9 @@ class ServePage(Page):
     # -- parts
 
     def _lay_out(self) -> None:
-        self.view = view = ServeSurface(self.engines)
+        self.both_ways = BothWays(self.settings, self.tasks)
+        self.both_ways.changed.connect(self.touch)
+        self.view = view = ServeSurface(self.engines, self.both_ways)
         self.tabs, self.forms, self.cards, self.command = view.tabs, view.forms, view.cards, view.command
         self.profiles, self.losses, self.empty = view.profiles, view.losses, view.empty
         self.content.addWidget(view, 1)
@@ -199,7 +206,7 @@ class ServePage(Page):
         for setter in (self.start_button.setText, self.start_button.setAccessibleName):
             language.bind(setter, words)
         icons.bind(self.start_button.setIcon, "stop-fill" if running else "play-fill", "ground")
-        self.start_button.setEnabled(bool(running or filled))
+        self.start_button.setEnabled(bool(running or filled) and not self.both_ways.is_comparing)
 
     def _draw_remote(self, side: str) -> None:
         card = self.view.remote_cards[side]

@@ -18,6 +18,7 @@ from test_serve_page import folder_of, play
 
 from ui import language
 from ui.engines import Engines
+from ui.serve import both_ways
 from ui.serve_page import ServePage
 from workbench.catalog.capacity import Device
 from workbench.catalog.folder import inspect
@@ -26,7 +27,8 @@ from workbench.engine.facts import EngineFacts
 from workbench.engine.profile import Profile
 from workbench.engine.separation import Leg, Separation
 from workbench.errors import WorkbenchError
-from workbench.events import EnginePhase, EngineReady, EngineSample, EngineStopped, Failed, LegEvent
+from workbench.events import Advanced, EnginePhase, EngineReady, EngineSample, EngineStopped, Failed, LegEvent, Stage
+from workbench.measure.mixed_load import Comparison, Measured, Mix
 
 FACTS = EngineFacts(
     **(fake_engine.FACTS | {
@@ -271,3 +273,66 @@ async def test_everything_is_named_and_follows_the_language(page, form, until):
     labels = [*form.separating.findChildren(QLabel), *page.cards["original"].legs.findChildren(QLabel)]
     texts = [each.text() for each in (*labels, *form.separating.findChildren(QAbstractButton)) if each.text()]
     assert [text for text in texts if re.search(r"\b(prefill|decode|engine|front|key|weights)\b", text, re.I)] == []
+
+
+async def test_both_ways_are_measured_and_the_slower_one_is_shown_as_such(page, form, until, monkeypatch, qtbot, told):
+    mix, go_on, asked = Mix(), asyncio.Event(), []
+    one = Measured([0.4, 0.5], [0.030, 0.090], [1.0], 100, 10.0)
+    apart_ = Measured([0.8, 1.0], [0.010, 0.030], [1.2], 90, 10.0, failed=1)
+
+    async def compare(separation, mix, settings, on_event):
+        asked.append(separation)
+        on_event("one", EnginePhase("weights", 1.0))
+        on_event("apart", Stage("Mixed load", 6))
+        on_event("apart", Advanced(3))
+        await go_on.wait()
+        return Comparison(mix, one, apart_)
+
+    monkeypatch.setattr(both_ways, "compare_separated", compare)
+    card = page.both_ways
+    page.redraw()
+    assert not card.isVisible(), "there is nothing to compare with one engine"
+    form.separating.ways["apart"].click()
+    page.redraw()
+    assert card.isVisible() and card.words.text() == str(mix.sentence)
+    qtbot.mouseClick(card.compare_button, Qt.MouseButton.LeftButton)
+    await until(lambda: "Apart" in card.progress.words.text())
+    page.redraw()
+    assert card.progress.bar.value() == 500 and not page.start_button.isEnabled() and page.statuses()
+    go_on.set()
+    await until(card.verdict.isVisible)
+    page.redraw()
+    assert page.start_button.isEnabled() and asked == [form.chosen()]
+    shown = {}
+    for row, found in enumerate(Comparison(mix, one, apart_).rows(), 1):
+        cells = [card.table.itemAtPosition(row, column).widget() for column in range(4)]
+        assert [cell.text() for cell in cells[1:]] == list(found.texts)
+        shown[found.name] = cells[3].property("tone")
+    assert shown["first_median_s"] == "rejected" and shown["between_p95_s"] == "accepted"
+    assert "one engine" in card.verdict.text()
+
+
+async def test_a_comparison_can_be_cancelled_and_its_failure_is_told(page, form, until, monkeypatch, qtbot, told):
+    async def compare(separation, mix, settings, on_event):
+        if ended:
+            raise WorkbenchError("The memory ran out.", "Take less.")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(1)
+
+    ended: list[int] = []
+    monkeypatch.setattr(both_ways, "compare_separated", compare)
+    form.separating.ways["apart"].click()
+    page.redraw()
+    card = page.both_ways
+    card.compare()
+    await asyncio.sleep(0)
+    page.redraw()
+    qtbot.mouseClick(card.cancel_button, Qt.MouseButton.LeftButton)
+    await until(lambda: not card.is_comparing)
+    page.redraw()
+    assert ended and not told and card.compare_button.isEnabled() and card.verdict.isHidden()
+    card.compare()
+    await until(lambda: told)
+    assert "memory ran out" in str(told[-1].sentence) and not card.is_comparing

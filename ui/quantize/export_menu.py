@@ -4,9 +4,9 @@ from PySide6.QtWidgets import QMenu, QVBoxLayout, QWidget
 
 from ui import language
 from ui.quantize.exports import Exports
-from ui.quantize.worded_bar import stage_words
 from ui.widgets import button
 from ui.widgets.elided import Elided
+from ui.widgets.worded_bar import stage_words
 from workbench import figures
 from workbench.errors import WorkbenchError
 from workbench.export import FORMATS

@@ -4,8 +4,8 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout
 
 from ui import language
-from ui.quantize.worded_bar import WordedBar, stage_words
 from ui.widgets import button
+from ui.widgets.worded_bar import WordedBar, stage_words
 from workbench import figures
 from workbench.quant_run import QuantRun
 from workbench.words import say

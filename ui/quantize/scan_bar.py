@@ -3,8 +3,8 @@
 from PySide6.QtWidgets import QHBoxLayout, QWidget
 
 from ui.quantize.scans import Scans
-from ui.quantize.worded_bar import WordedBar, stage_words
 from ui.widgets.button import button
+from ui.widgets.worded_bar import WordedBar, stage_words
 from workbench.words import say
 
 

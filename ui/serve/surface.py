@@ -26,7 +26,7 @@ class ServeSurface(QScrollArea):
 
     slot_picked = Signal(str)
 
-    def __init__(self, engines: Engines):
+    def __init__(self, engines: Engines, below: QWidget):
         super().__init__(widgetResizable=True)
         self.tabs = {side: SlotTab(side) for side in SIDES}
         self.forms = {side: ProfileForm() for side in SIDES}
@@ -43,6 +43,7 @@ class ServeSurface(QScrollArea):
             "Choose a model on the left, or come here from Models or Quantize. Two slots let the original and the "
             "quantized answer the same prompt.",
         )
+        self._below = below
         self._note: Sentence | None = None
         self._banner: Banner | None = None
         self._notes = QVBoxLayout()
@@ -125,5 +126,6 @@ class ServeSurface(QScrollArea):
         right.addWidget(self.losses)
         right.addWidget(self.empty, 1)
         right.addLayout(self._cards)
+        right.addWidget(self._below)
         right.addStretch(1)
         return right
