@@ -31,6 +31,11 @@ class Shown:
     readings: dict[str, Reading] = field(default_factory=dict)
     span_s: float = 120.0
 
+    @property
+    def now_s(self) -> float | None:
+        """The newest sample of all: the right end of plots that must agree in time."""
+        return max((run.series.at_s[-1] for run in self.runs.values() if run.series.at_s), default=None)
+
     def over_time(self, name: str, runs: dict[str, EngineRun] | None = None) -> dict[str, list]:
         """Points (at_s, value) of the series `name` by key, of the time shown."""
         told = self.runs if runs is None else runs

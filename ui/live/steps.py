@@ -4,7 +4,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from ui import theme
-from ui.live.section import Section, Shown
+from ui.live.section import Section, Shown, recent
 from ui.plots.looks import dotted
 from ui.plots.series import TimePlot
 from ui.plots.step_bars import StepBars
@@ -20,6 +20,8 @@ class Steps(Section):
 
     def __init__(self):
         self.plot = TimePlot(Sentence("Requests running and waiting over time"), least=2.0)
+        self.batch = TimePlot(Sentence("Requests in each step over time"), least=2.0)
+        self.batch_caption = label("requests in each step (the batch)", "caption")
         self.bars: dict[str, StepBars] = {}
         self.caption = label(role="caption", wrap=True)
         self.caption.setTextFormat(Qt.TextFormat.RichText)
@@ -35,7 +37,9 @@ class Steps(Section):
         self._rows.setSpacing(6)
         held = QWidget()
         held.setLayout(self._rows)
-        super().__init__(Sentence("Requests and steps"), self.plot, held, self.caption, self.table)
+        super().__init__(
+            Sentence("Requests and steps"), self.plot, self.batch, self.batch_caption, held, self.caption, self.table
+        )
 
     def draw(self, shown: Shown) -> None:
         self.show_lines(shown.runs)
@@ -44,7 +48,15 @@ class Steps(Section):
             running = figures.count(run.sample.running if run.sample else None)
             self.lines[key].show_value(running, say("running"), Sentence("{waiting} waiting", values))
         waiting = {dotted(key): points for key, points in shown.over_time("waiting").items()}
-        self.plot.show_lines(shown.over_time("running") | waiting, shown.span_s)
+        self.plot.show_lines(shown.over_time("running") | waiting, shown.span_s, shown.now_s)
+        batches = {
+            key: recent(run.steps.at_s, reversed(run.steps.requests), shown.span_s)
+            for key, run in shown.runs.items()
+            if run.steps.at_s
+        }
+        self.batch.show_lines(batches, shown.span_s, shown.now_s)
+        for widget in (self.batch, self.batch_caption):
+            widget.setVisible(bool(batches))
         worn = theme.tokens()
         names = ((worn.prefill, say("prefill upwards")), (worn.decode, say("decode downwards")))
         marks = " &nbsp; ".join(f'<span style="color:{colour}">■</span> {name}' for colour, name in names)
