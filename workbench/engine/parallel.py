@@ -117,7 +117,7 @@ def _refusals(profile: Profile, model: Model | None, facts: EngineFacts) -> Iter
         )  # fmt: skip
     if ranks > 1 and (sentence := uneven(model, ranks) or _packed(model, ranks)):
         fewer = next(less for less in range(ranks - 1, 0, -1) if not (uneven(model, less) or _packed(model, less)))
-        yield Refusal(sentence, Sentence("Choose tensor parallel {ranks}.", {"ranks": fewer}))
+        yield Refusal(sentence, Sentence("Choose tensor parallel {fewer}.", {"fewer": fewer}))
 
 
 def _packed(model: Model, ranks: int) -> Sentence | None:
