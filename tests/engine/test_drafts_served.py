@@ -5,11 +5,13 @@ import pytest
 from tiny_heads import write_eagle3
 from tiny_models import write_plain
 
+from workbench.catalog.devices import devices
 from workbench.catalog.folder import inspect
 from workbench.engine.client import Sampling
+from workbench.engine.fit import fit
 from workbench.engine.profile import Profile
 from workbench.engine.speculation import REFUSED_FIELDS, Speculation
-from workbench.events import Note
+from workbench.events import EngineMemory, Note
 
 PROMPT = "every step creaked"
 
@@ -47,6 +49,13 @@ def test_it_drafts(engine):
     counted = {line.partition("{")[0]: float(line.split()[-1]) for line in lines}
     drafts, drafted = counted["vllm:spec_decode_num_drafts_total"], counted["vllm:spec_decode_num_draft_tokens_total"]
     assert drafts > 0 and drafted == 2 * drafts, "two tokens a step while one request runs"
+
+
+def test_the_cache_is_as_large_as_was_said_with_the_heads_part_in_it(engine):
+    told = [event for event in engine.events if isinstance(event, EngineMemory)][-1]
+    (device,) = devices()
+    found = fit(inspect(engine.profile.model), engine.profile, device)
+    assert (told.kv_tokens, told.kv_bytes) == (found.kv_tokens, found.kv_budget) and found.draft > 0
 
 
 @pytest.mark.parametrize("field", REFUSED_FIELDS)

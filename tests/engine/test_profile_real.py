@@ -9,17 +9,24 @@ from dataclasses import replace
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 import torch
 from safetensors.torch import save_file
 from tiny_models import TEXT, write_plain
 
-from workbench.engine import adapters, command
+from workbench import guard
+from workbench.catalog import devices
+from workbench.catalog.folder import inspect
+from workbench.engine import adapters, command, memory_kept, overlay
 from workbench.engine.client import Endpoint, models
 from workbench.engine.facts import EngineFacts
+from workbench.engine.fit import fit
 from workbench.engine.profile import Adapter, Profile
 from workbench.engine.speculation import Speculation
 from workbench.errors import WorkbenchError
+from workbench.events import EngineMemory
+from workbench.settings import Settings
 
 PARSE = (
     "import json, sys; from vllm.utils.argparse_utils import FlexibleArgumentParser as Parser\n"
@@ -83,6 +90,30 @@ def test_the_engine_has_what_was_chosen(running, endpoint):
     log = running.log.read_text()
     assert "'max_num_batched_tokens': 512" in log and "'max_num_seqs': 4" in log
     ask(endpoint, prompt=TEXT, priority=3)  # answered with 400 unless scheduling goes by priority
+
+
+def test_the_cache_is_as_large_as_was_said_and_the_next_estimate_is_what_was_measured(running):
+    memory = [event for event in running.events if isinstance(event, EngineMemory)][-1]
+    (device,) = devices.devices()
+    model, profile = inspect(running.profile.model), running.profile
+    first = fit(model, profile, device)
+    assert f"CPU KV cache size: {first.kv_tokens:,} tokens" in running.log.read_text()
+    assert (memory.kv_tokens, memory.context, memory.kv_bytes) == (first.kv_tokens, 256, first.kv_budget)
+    assert f"{memory.concurrency:.2f}" == f"{first.concurrency:.2f}"
+    assert next(str(each) for each in overlay.sentences(first, memory)).startswith(
+        f"By vLLM the KV cache holds {first.kv_tokens:,} tokens, as estimated"
+    )
+    second = fit(model, profile, device, memory_kept.recall(profile, Settings().interpreter, device))
+    assert second.learned and second.overhead == memory.overhead
+    # Three processes with torch hold more than a gigabyte, and no tiny model makes it more than our estimate.
+    assert 10**9 < memory.overhead < 1.1 * first.overhead and memory.others > 0
+    held = sum(psutil.Process(pid).memory_full_info().pss for pid in tree_of(running.ready.pid))
+    assert second.weights + second.overhead + second.kv_budget == pytest.approx(held, rel=0.02)
+
+
+def tree_of(pid: int) -> list[int]:
+    """The server with all below it, and the guard above."""
+    return [psutil.Process(pid).ppid(), pid, *guard.descendants(pid)]
 
 
 def test_the_chat_template_is_the_chosen_one(endpoint):

@@ -25,17 +25,21 @@ from workbench.engine import (
     needs,
     parallel,
     plugin_words,
+    room,
     sockets,
     start,
     starts_kept,
+    taken,
     tap,
 )
 from workbench.engine.causes import cause, cause_line
+from workbench.engine.printed import Printed
 from workbench.engine.profile import Profile
 from workbench.engine.speculation import NAMES
 from workbench.errors import WorkbenchError
 from workbench.events import (
     EngineLog,
+    EngineMemory,
     EnginePhase,
     EngineReady,
     EngineStopped,
@@ -128,13 +132,19 @@ async def _prepared(
     formats.check(profile, known)
     if profile.devices > 1:
         parallel.check_devices(profile, known, await asyncio.to_thread(parallel.gpus))
+    device = await asyncio.to_thread(room.device_of, known)
+    if device:
+        await asyncio.to_thread(room.check, profile, settings.interpreter, device)
     chosen, profile = profile, await asyncio.to_thread(drafts.settle, profile, known)
     if chosen.speculation != profile.speculation:
         values = {"name": profile.speculation.draft.name, "method": NAMES[profile.speculation.method]}
         on_event(Note("{name} is made for {method} and drafts that way.", values))
     built = command.build(profile, port, key, known)
     built = replace(built, env={**built.env, **env})
-    return _Engine(built, profile.served_name, port, key, on_event, log)
+    engine = _Engine(built, profile.served_name, port, key, on_event, log)
+    if device:
+        engine.remember = partial(taken.remembered, chosen, settings.interpreter, device)
+    return engine
 
 
 class _Engine:
@@ -150,6 +160,8 @@ class _Engine:
         self.log = log
         self.on_event = on_event
         self.lines: deque[str] = deque(maxlen=KEPT_LINES)
+        self.printed = Printed()
+        self.remember: Callable[[EngineMemory, int], EngineMemory] = lambda memory, pid: memory
         self.course = start.Course()
         self.notes: list[Note] = []
         self.started_s = self.heard_s = time.monotonic()
@@ -210,6 +222,8 @@ class _Engine:
         self.on_event(EngineLog(line))
         if usage_only := plugin_words.usage_only(line):
             self.on_event(usage_only)
+        if memory := self.printed.take(line):
+            self.on_event(memory)
         if phase := self.course.entered(line):
             self.on_event(EnginePhase(phase, self.heard_s))
 
@@ -262,6 +276,8 @@ class _Engine:
         warmup_s = await self._warm_up(client)
         if not self.tap.heard and not any(map(plugin_words.usage_only, self.lines)):
             self.on_event(UsageOnly("The engine reports no blocks: Lathe's plugin is missing there, or failed."))
+        if self.printed.memory != EngineMemory():
+            self.on_event(await asyncio.to_thread(self.remember, self.printed.memory, self.guard_pid))
         self.on_event(await monitor.sampled(client))  # what the warm-up counted is not the user's
         pid = sockets.owner(self.port, self.guard_pid) or next(iter(guard.children(self.guard_pid)), self.guard_pid)
         url = f"http://{command.HOST}:{self.port}"
