@@ -143,10 +143,14 @@ async def test_hidden_it_draws_nothing_and_catches_up_when_shown(panel, engines,
 async def test_all_texts_follow_the_language(panel, engines):
     samples(engines, "original", EngineSample(1, kv_usage=0.5), EngineSample(2, kv_usage=0.5))
     samples(engines, "quantized", drafted(1, 10, 20), drafted(2, 20, 50))
+    tell(engines, "quantized", map_of([0, 128, 1, 2]), steps(1, [9], [2]), requests_done(1.0, 0.1))
     panel.add_reply("original", ReplyDone("stop", 0.4, 0.4, 2.0, 10, 20, 8.0))
+    panel.add_devices(DeviceSample(1.0, 0.5, 3 * 10**9, 16 * 10**9))
+    panel.redraw()
     language.choose("zh_CN")
     panel.redraw()
-    english = ("token", "request", "median", "prefill", "decode", "block", "speed", "live", "off", "accept")
+    english = ("token", "request", "median", "prefill", "decode", "block", "speed", "live", "off", "accept", "free",
+               "step", "wait", "estimat")  # fmt: skip
     shown = [each.text() for each in panel.findChildren(QLabel) if each.text()]
     assert len(shown) > 20
     assert [words for words in shown if any(word in words.lower() for word in english)] == []

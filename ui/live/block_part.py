@@ -38,7 +38,8 @@ class BlockPart(QWidget):
         column.setSpacing(4)
         column.addWidget(self.view)
         column.addLayout(head)
-        theme.changed.connect(self._draw)
+        for signal in (theme.changed, language.changed):
+            signal.connect(self._draw)
 
     def show_map(self, map_: BlockMap) -> None:
         if map_ is not self._map:
