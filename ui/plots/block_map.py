@@ -52,10 +52,10 @@ class Packing:
         return column * self.edge, row * self.edge
 
 
-def packed(count: int, width: int, height: int) -> Packing:
+def packed(count: int, width: int, height: int, largest: int = LARGEST) -> Packing:
     """The largest cells with which all blocks fit; too many for the smallest share a cell, as few as can be."""
     assert count > 0 and width >= SMALLEST and height >= SMALLEST, (count, width, height)
-    for edge in range(LARGEST, SMALLEST - 1, -1):
+    for edge in range(min(largest, width, height), SMALLEST - 1, -1):
         columns = min(count, width // edge)
         rows = math.ceil(count / columns)
         if rows * edge <= height:

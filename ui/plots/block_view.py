@@ -12,6 +12,7 @@ from workbench.measure import blocks
 from workbench.words import Sentence, say
 
 HEIGHT = 160  # at most, in the panel
+LARGE = 40  # edge of a cell where the map has a window of its own
 FIRST = 1  # block 0 is vLLM's own and not shown
 
 
@@ -135,9 +136,9 @@ class BlockView(QWidget):
         return ids.start // self._packing.each if ids else None
 
     def _pack(self) -> None:
-        room = self.height() if self._most is None else self._most
+        room, largest = (self.height(), LARGE) if self._most is None else (self._most, block_map.LARGEST)
         if len(self._refs) and self.width() > 8 and room > 8:
-            self._packing = block_map.packed(len(self._refs), self.width(), room)
+            self._packing = block_map.packed(len(self._refs), self.width(), room, largest)
             if self._cell is not None:
                 self._cell = min(self._cell, self._packing.cells - 1)
         else:
