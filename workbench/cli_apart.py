@@ -99,7 +99,7 @@ def _show(separation: Separation) -> None:
 
 
 def _run(separation: Separation, name: str) -> None:
-    """Serve until Ctrl+C; the front's address on stdout."""
+    """Serve until Ctrl+C; on stdout the front's address, and the key for its list of models."""
     from workbench.catalog.devices import devices
     from workbench.engine import apart
     from workbench.engine.served import log_file
@@ -115,7 +115,7 @@ def _run(separation: Separation, name: str) -> None:
                 tell(event)
                 if isinstance(event, EngineReady):
                     progress.stop()
-                    print(f"{event.url}/v1", flush=True)
+                    print(f"{event.url}/v1\n{say('key: {key}', key=event.key)}", flush=True)
 
             await apart.serve_separated(separation, settings.load(), take, log_file(name))
 

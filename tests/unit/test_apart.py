@@ -14,7 +14,7 @@ from fake_server import FakeServer, answer
 
 from workbench import guard
 from workbench.engine import apart, command, facts, handover, separation, sockets
-from workbench.engine.client import Endpoint, Sampling, chat
+from workbench.engine.client import Endpoint, Sampling, chat, models
 from workbench.engine.profile import Profile
 from workbench.errors import WorkbenchError
 from workbench.events import EngineSample, EngineStopped, Failed, LegEvent, ReplyFailed, ReplyText
@@ -134,8 +134,8 @@ async def test_both_legs_share_a_key_which_stands_in_no_command_line_or_log(engi
     serving = engines()
     ready = await serving.ready()
     keys = {leg.ready.key for leg in serving.run.legs.values()}
-    assert len(keys) == 1 and keys != {""} and ready.key == ""
     (key,) = keys
+    assert key and ready.key == key
     lines = [" ".join(guard.identity(pid)[2:]) for pid in guard.descendants(os.getpid())]
     assert len(lines) >= 6 and not any(key in line for line in lines)
     assert not any(key in log.read_text() for log in tmp_path.glob("*.log"))
@@ -178,6 +178,7 @@ async def test_running_engines_are_asked_one_after_the_other_and_followed(tmp_pa
         assert "handed no prompt" in serving.run.notes[0].message  # these figures never grow
         last, text = await ask(ready.url)
         assert text == "one two" and last.tokens == 2
+        assert await models(Endpoint(ready.url, ready.key)) == ["m"]
         assert prefill.asked.count("/v1/chat/completions") == 1
         assert decode.requests[0]["kv_transfer_params"] == HANDED["kv_transfer_params"]
         assert decode.headers[0]["authorization"] == "Bearer secret"

@@ -33,7 +33,8 @@ async def serve_separated(
     """Run all legs and their front until one of them fails or this is cancelled; both end every process of ours.
 
     What a leg tells comes as LegEvent, its figures once a second among that; its log lies beside `log`. The front is
-    ready when a prompt went through it; its URL asks for no key. When a leg fails, the front fails with its cause.
+    ready when a prompt went through it; it answers without a key and lists its models for the engines'. When a leg
+    fails, the front fails with its cause.
     """
     on_event(EnginePhase("starting", time.monotonic()))
     try:

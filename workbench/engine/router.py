@@ -43,10 +43,10 @@ class Router:
         self.endpoints = endpoints
         self.port = port or sockets.free_port()
         self.model = next(iter(endpoints.values())).model
-        key = next(iter(endpoints.values())).key
+        self.key = next(iter(endpoints.values())).key
         urls = {name: endpoint.root for name, endpoint in endpoints.items()}
         figures_port = sockets.free_port({self.port})
-        self.command = handover.router(urls, self.port, figures_port, key, facts.python)
+        self.command = handover.router(urls, self.port, figures_port, self.key, facts.python)
         self.on_event = on_event
         self.log = log
         self.lines: deque[str] = deque(maxlen=KEPT_LINES)
@@ -100,7 +100,8 @@ class Router:
             loaded_s = time.monotonic()
             self.on_event(EnginePhase("warmup", loaded_s))
             warmup_s = await self._warm_up(client)
-        self.on_event(EngineReady(url, "", self.model, pid, loaded_s - started_s, warmup_s))
+        # The key is for its list of models alone, which it asks an engine for with the client's own key.
+        self.on_event(EngineReady(url, self.key, self.model, pid, loaded_s - started_s, warmup_s))
         await asyncio.Event().wait()
 
     async def _listening(self, client: httpx.AsyncClient) -> int:
