@@ -74,8 +74,8 @@ async def connect(page, server, until, engines):
     form.address.setText(server.url + "/v1")
     form.address.textEdited.emit("")
     form.key.setText(KEY)
-    await until(lambda: form.connect_button.isEnabled())
-    form.connect_button.click()
+    await until(lambda: card.connect_button.isEnabled())
+    card.connect_button.click()
     await until(lambda: engines.state("original") == "ready")
     await until(lambda: card.chat_button.isVisible())
     return form, card
@@ -104,7 +104,7 @@ async def test_connect_shows_what_it_is_and_disconnect_leaves_it(page, server, u
     form.model.activated.emit(2)
     await until(lambda: engines.endpoint("original") and engines.endpoint("original").model == "small")
     await until(lambda: page.start_button.text() == "Disconnect")
-    form.disconnect_button.click()
+    card.disconnect_button.click()
     await until(lambda: engines.state("original") == "stopped" and card.connect_button.isVisible())
     assert (await remote.probe(engines.server("original"))).model == "small"
 
@@ -120,7 +120,7 @@ async def test_a_wrong_key_and_a_wrong_address_are_sentences(page, server, until
     await until(lambda: card.again_button.isVisible())
     card.again_button.click()
     await until(lambda: engines.state("original") == "ready")
-    form.disconnect_button.click()
+    card.disconnect_button.click()
     await until(lambda: engines.state("original") == "stopped")
     form.address.setText("two words")
     page.remotes.connect_side("original")
@@ -156,8 +156,10 @@ async def test_a_lost_server_is_said_and_connected_again_in_one_click(
     await until(lambda: engines.state("original") == "ready")
 
 
-async def test_a_connection_is_kept_with_its_key_and_taken_up_again(page, server, until, engines, ring, tmp_path):
-    form, _ = await connect(page, server, until, engines)
+async def test_a_connection_is_kept_with_its_key_and_taken_up_again(
+    page, server, until, engines, ring, tmp_path, qtbot
+):
+    form, card = await connect(page, server, until, engines)
     form.save_button.click()
     naming = page.remotes.naming["original"]
     assert naming.name.text() == "127.0.0.1"
@@ -166,15 +168,16 @@ async def test_a_connection_is_kept_with_its_key_and_taken_up_again(page, server
     await until(lambda: form.name == "work" and form.remove_button.isVisible())
     assert connections.find("work") == Connection("work", server.url, "big")
     assert ring.kept == {("Lathe", "work"): KEY}
-    form.disconnect_button.click()
+    card.disconnect_button.click()
     await until(lambda: engines.state("original") == "stopped" and form.names.isEnabled())
 
-    other, _ = pick(page, "quantized")
+    other, card = pick(page, "quantized")
     page._choose("quantized")
     other.names.setCurrentIndex(1)
     other.names.activated.emit(1)
     assert other.address.text() == server.url and other.key.text() == ""
-    other.connect_button.click()
+    await until(lambda: card.connect_button.isVisible() and card.connect_button.isEnabled())
+    qtbot.keyClick(other.address, Qt.Key.Key_Return)
     await until(lambda: engines.state("quantized") == "ready")
     assert engines.endpoint("quantized").key == KEY
     engines.stop("quantized")

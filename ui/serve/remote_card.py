@@ -68,9 +68,13 @@ class RemoteCard(Card):
         self.disconnect_button.setVisible(running)
         self.disconnect_button.setEnabled(state != "stopping")
         self.chat_button.setVisible(state == "ready")
-        self.name.show_text(found.model if found and state == "ready" else address)
-        self.about.setVisible(state == "ready")
+        name = found.model if found and state == "ready" else address
+        self.name.show_text(name)
+        self.name.setVisible(bool(name))
+        self.about.setVisible(state == "ready" or not address)
         self.figures.setVisible(state == "ready")
+        if not address:
+            language.bind(self.about.setText, "Write where the server is, and its key if it asks for one.")
         if found and state == "ready":
             language.show(self.about.setText, remote.description(found))
             language.show(self.figures.setText, _told(found))

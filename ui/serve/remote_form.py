@@ -28,12 +28,12 @@ class Wanted:
 
 class RemoteForm(QWidget):
     """Signals:
-    connect_asked, disconnect_asked, save_asked, removal_asked(name)
+    connect_asked: the return key in a field
+    save_asked, removal_asked(name)
     model_asked(name): another of the connected server's models
     """
 
     connect_asked = Signal()
-    disconnect_asked = Signal()
     save_asked = Signal()
     removal_asked = Signal(str)
     model_asked = Signal(str)
@@ -47,8 +47,6 @@ class RemoteForm(QWidget):
         self.address.setPlaceholderText("http://machine:8000")
         self.key.setEchoMode(QLineEdit.EchoMode.Password)
         self.note = label(role="caption", wrap=True)
-        self.connect_button = button("Connect", self.connect_asked.emit, icon="link")
-        self.disconnect_button = button("Disconnect", self.disconnect_asked.emit, icon="link-unlink")
         self.save_button = button("Save as…", self.save_asked.emit, kind="quiet")
         self.remove_button = button("Remove…", lambda: self.removal_asked.emit(self.name), kind="quiet")
         rows = FormGrid()
@@ -58,11 +56,9 @@ class RemoteForm(QWidget):
         rows.add("Model", self.model)
         actions = QHBoxLayout()
         actions.setSpacing(8)
-        for each in (self.connect_button, self.disconnect_button):
-            actions.addWidget(each)
         actions.addStretch(1)
-        for each in (self.save_button, self.remove_button):
-            actions.addWidget(each)
+        actions.addWidget(self.save_button)
+        actions.addWidget(self.remove_button)
         whole = QVBoxLayout(self)
         whole.setContentsMargins(0, 0, 0, 0)
         whole.setSpacing(8)
@@ -72,8 +68,8 @@ class RemoteForm(QWidget):
         self.names.activated.connect(self._on_picked)
         self.model.activated.connect(self._on_model)
         self.address.textEdited.connect(self._on_edited)
-        self.address.returnPressed.connect(self._on_return)
-        self.key.returnPressed.connect(self._on_return)
+        self.address.returnPressed.connect(self.connect_asked)
+        self.key.returnPressed.connect(self.connect_asked)
         language.changed.connect(self._speak)
         self.show_note("")
         self.show_state("stopped")
@@ -117,13 +113,8 @@ class RemoteForm(QWidget):
         busy = state not in ("stopped", "failed")
         for each in (self.names, self.address, self.key):
             each.setEnabled(not busy)
-        self.connect_button.setVisible(not busy)
-        self.disconnect_button.setVisible(busy)
-        self.disconnect_button.setEnabled(state != "stopping")
         self.model.setEnabled(self.model.count() > 1)
-        filled = bool(self.address.text().strip())
-        self.connect_button.setEnabled(filled)
-        self.save_button.setEnabled(filled)
+        self.save_button.setEnabled(bool(self.address.text().strip()))
         self.remove_button.setVisible(bool(self.name))
         self.remove_button.setEnabled(not busy)
 
@@ -155,10 +146,6 @@ class RemoteForm(QWidget):
         self._models = ()
         self._offer("")
         self.show_state("stopped")
-
-    def _on_return(self) -> None:
-        if self.connect_button.isEnabled() and not self.connect_button.isHidden():
-            self.connect_asked.emit()
 
     def _combo(self) -> ElidingCombo:
         box = ElidingCombo()

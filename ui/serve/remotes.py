@@ -67,7 +67,6 @@ class Remotes(QObject):
         form = self.forms[side]
         self.choices[side].changed.connect(lambda: self._on_choice(side))
         form.connect_asked.connect(lambda: self.connect_side(side))
-        form.disconnect_asked.connect(lambda: self._engines.stop(side))
         form.model_asked.connect(lambda name: self._ask_another(side, name))
         form.removal_asked.connect(self.ask_removal)
         form.address.textEdited.connect(lambda _text: self.changed.emit())
