@@ -2,17 +2,23 @@
 
 import json
 import shutil
+import stat
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import httpx
 import pytest
 
 from workbench import guard
-from workbench.engine import sockets
+from workbench.engine import sockets, tap
+from workbench.engine.metrics import read_engine
 from workbench.engine.profile import Profile, Speculation, shorter
-from workbench.events import EnginePhase, EngineStopped
+from workbench.events import BlockMap, EnginePhase, EngineStopped, RequestsDone, StepsDone, UsageOnly
+from workbench.measure import series
 
 ALL_FLAGS = (
     "import json; from vllm.utils.argparse_utils import FlexibleArgumentParser as Parser\n"
@@ -32,7 +38,22 @@ def model(starter_model, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def engine(served, model):
+def listeners():
+    """Our ends of the taps of this module's engines, in the order of their starts."""
+    made = []
+
+    class Kept(tap.Listener):
+        def __init__(self, on_event):
+            super().__init__(on_event)
+            made.append(self)
+
+    original, tap.Listener = tap.Listener, Kept
+    yield made
+    tap.Listener = original
+
+
+@pytest.fixture(scope="module")
+def engine(served, model, listeners):
     running = served(Profile(model, context=2048, kv_gib=0.5, speculation=Speculation()))
     assert running.ready, running.tail()
     return running
@@ -78,6 +99,86 @@ def test_it_answers_and_drafts(engine):
     metrics = httpx.get(engine.ready.url + "/metrics", trust_env=False).text
     (drafts,) = [line for line in metrics.splitlines() if line.startswith("vllm:spec_decode_num_drafts_total")]
     assert float(drafts.split()[-1]) > 0
+
+
+def complete(engine, prompt, tokens):
+    body = {"model": "m1", "prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True}
+    reply = httpx.post(
+        engine.ready.url + "/v1/completions", json=body, headers=headers(engine), timeout=120, trust_env=False
+    )
+    return reply.raise_for_status().json()["usage"]
+
+
+def figures(engine):
+    return read_engine(httpx.get(engine.ready.url + "/metrics", trust_env=False).text, time.monotonic())
+
+
+def heard(engine, kind, after_s=0.0):
+    told = [event for event in engine.events if isinstance(event, kind)]
+    return [each for each in told if (each.at_s if kind is BlockMap else each.at_s[-1]) > after_s]
+
+
+def until(met, seconds=10.0):
+    deadline = time.monotonic() + seconds
+    while not (found := met()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return found
+
+
+def test_the_tap_agrees_with_the_gauge_and_counts_every_token(engine):
+    """Three requests of several blocks at once; the gauge tells one moment of each step, the map some of these."""
+    time.sleep(0.3)  # what came before has been told
+    began_s = time.monotonic()
+    prompts = [f"Number {n} is the first word here. " + "one two three four five six seven " * 40 for n in range(3)]
+    samples = []
+    with ThreadPoolExecutor(3) as pool:
+        asked = [pool.submit(complete, engine, prompt, 25 + 15 * n) for n, prompt in enumerate(prompts)]
+        while not all(each.done() for each in asked):
+            samples.append(figures(engine))
+            time.sleep(0.1)
+    usages = [each.result() for each in asked]
+    until(lambda: heard(engine, BlockMap, began_s)[-1].used == 0)
+    maps = heard(engine, BlockMap, began_s)
+    for each in maps:
+        held, _ = series.blocks(each)
+        assert len(held) == each.total - 1 and (held > 0).sum() == each.used
+    assert max(each.used for each in maps) >= 6 and maps[-1].cached >= 6
+    assert maps[-1].total == samples[-1].kv_blocks and maps[-1].block_size == samples[-1].kv_block_size
+    gauge = {round(sample.kv_usage * (maps[-1].total - 1)) for sample in samples}
+    assert max(gauge) > 0 and gauge - {0} <= {each.used for each in maps}
+    assert figures(engine).kv_usage == 0
+    steps = heard(engine, StepsDone, began_s)
+    assert sum(sum(each.prefill) for each in steps) == sum(usage["prompt_tokens"] for usage in usages)
+    assert sum(sum(each.output) for each in steps) == sum(usage["completion_tokens"] for usage in usages) == 120
+    assert max(max(each.requests) for each in steps) == 3
+    done = heard(engine, RequestsDone, began_s)
+    assert sorted(count for each in done for count in each.tokens) == [25, 40, 55]
+    assert all(value > 0 for each in done for value in (*each.queue_s, *each.first_s, *each.between_s))
+    assert not [event for event in engine.events if isinstance(event, UsageOnly)]
+
+
+def test_the_tap_is_private_and_the_engine_does_not_need_it(engine, listeners):
+    environment = Path(f"/proc/{engine.ready.pid}/environ").read_bytes().split(b"\0")
+    (folder,) = (Path(each.partition(b"=")[2].decode()) for each in environment if each.startswith(b"TMPDIR="))
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE((folder / tap.NAME).stat().st_mode) == 0o600
+
+    def there(work):
+        done = threading.Event()
+        engine._loop.call_soon_threadsafe(lambda: (work(), done.set()))
+        assert done.wait(5)
+
+    there(listeners[0].close)
+    before_s = time.monotonic()
+    assert complete(engine, "Nobody listens now", 8)["completion_tokens"] == 8
+    assert not heard(engine, StepsDone, before_s)
+    (folder / tap.NAME).unlink()
+    there(lambda: listeners[0].open(folder))
+    time.sleep(1.1)  # the core looks for a listener once a second
+    assert complete(engine, "Somebody listens again", 8)["completion_tokens"] == 8
+    until(lambda: heard(engine, StepsDone, before_s))
+    assert "no map of the KV cache" not in engine.log.read_text()
 
 
 def test_stopping_leaves_nothing(engine):
