@@ -19,6 +19,7 @@ class DeviceStrip(QFrame):
     """Shows the first GPU, else the processor; `menu_button` carries the window's menu."""
 
     palette_asked = Signal()
+    holders_asked = Signal()
     language_asked = Signal()
 
     def __init__(self):
@@ -32,6 +33,9 @@ class DeviceStrip(QFrame):
         self._memory_word = label("memory", "caption")
         self._memory = Meter()
         self._memory_figures = label()
+        self.holders_button = button(
+            "Who holds memory", self.holders_asked.emit, kind="quiet", icon="arrow-down-s-line", only_icon=True
+        )
         self._power = label()
         self._states = dict.fromkeys(SIDES, "stopped")
         self._lights = {side: StateLight() for side in SIDES}
@@ -44,7 +48,8 @@ class DeviceStrip(QFrame):
         line.addSpacing(12)
         for widget in (self._memory_word, self._memory, self._memory_figures):
             line.addWidget(widget)
-        line.addSpacing(12)
+        line.addWidget(self.holders_button)
+        line.addSpacing(8)
         line.addWidget(self._power)
         line.addSpacing(8)
         line.addWidget(self._engines)

@@ -4,13 +4,16 @@ import asyncio
 import time
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal
 
 from ui.tasks import Tasks
+from workbench.admission import Smaller
 from workbench.engine import apart, monitor, plugin_words, remote, serve, served, together
 from workbench.engine.client import Endpoint
+from workbench.engine.idle import Idle
 from workbench.engine.profile import Profile
 from workbench.engine.separation import Separation
 from workbench.errors import WorkbenchError
@@ -25,6 +28,7 @@ from workbench.events import (
     Failed,
     LegEvent,
     RequestsDone,
+    Stage,
     StepsDone,
 )
 from workbench.runs import EngineRun
@@ -45,6 +49,8 @@ class Engines(QObject):
 
     changed = Signal(str)  # an event of this side's engine came
     sampled = Signal(str)  # its figures came
+    reduced = Signal(str)  # it starts in a smaller form, which is its profile now
+    unloaded = Signal(str, int)  # it was idle for these minutes and is being ended
 
     def __init__(self, settings: Settings, tasks: Tasks, parent: QObject | None = None):
         super().__init__(parent)
@@ -60,12 +66,14 @@ class Engines(QObject):
         self._next: tuple[str, Chosen] | None = None  # starts when the other side has loaded
         self._alternating = False
         self._past: set[str] = set()  # sides that show an engine of an earlier run
+        self._held_back: set[str] = set()  # sides whose engine waits for memory
+        self._idle: dict[str, Idle] = {}
 
     def run(self, side: str) -> EngineRun:
         return self._runs[side]
 
     def state(self, side: str) -> str:
-        """stopped, waiting (for the other side), starting, ready, stopping or failed."""
+        """stopped, waiting (for the other side or for memory), starting, ready, stopping or failed."""
         if side in self._past:
             return self._runs[side].state
         if alive := self._alive(side):
@@ -73,6 +81,8 @@ class Engines(QObject):
                 return "stopping"
             if self._runs[side].state == "failed" and len(alive) == 1:
                 return "failed"  # what is left of it is still being ended
+            if side in self._held_back:
+                return "waiting"
             return "ready" if self._runs[side].state == "ready" else "starting"
         if self._next and self._next[0] == side:
             return "waiting"
@@ -218,20 +228,36 @@ class Engines(QObject):
                 self._logs.pop(side, None)
                 await remote.attend(chosen, lambda event: self._take(side, event))
                 return
-            run = apart.serve_separated if isinstance(chosen, Separation) else serve.serve
-            await run(chosen, self._settings, lambda event: self._take(side, event), self._logs[side])
+            await self._run(side, chosen)
         except WorkbenchError as error:
             if self._runs[side].state != "failed":
                 self._take(side, Failed(error.message, error.hint_template, error.values))
         finally:
+            self._held_back.discard(side)
             if watching := self._watching.pop(side, None):
                 watching.cancel()
             # The state follows the end of this task, which comes after this line.
             asyncio.get_running_loop().call_soon(self._after, side)
 
+    async def _run(self, side: str, chosen: Profile | Separation) -> None:
+        take, log = partial(self._take, side), self._logs[side]
+        if isinstance(chosen, Separation):
+            await apart.serve_separated(chosen, self._settings, take, log)
+            return
+        try:
+            await serve.serve(chosen, self._settings, take, log, ask=self._owner.ask)
+        except Smaller as smaller:
+            self._chosen[side] = smaller.offer.value
+            self.reduced.emit(side)
+            await self._run(side, smaller.offer.value)
+
     def _take(self, side: str, event: Event) -> None:
         run = self._runs[side]
         run.apply(event)
+        if isinstance(event, Stage):  # the only part of an engine's way that is told so: it waits for memory
+            self._held_back.add(side)
+        elif isinstance(event, EnginePhase):
+            self._held_back.discard(side)
         own = event.event if isinstance(event, LegEvent) else event
         if isinstance(own, EngineLog | EnginePhase):
             self._heard_s[side] = time.monotonic()
@@ -247,6 +273,7 @@ class Engines(QObject):
         (self.sampled if isinstance(own, FIGURES) else self.changed).emit(side)
 
     def _watch(self, side: str, run: EngineRun, endpoint: Endpoint) -> None:
+        self._idle[side] = Idle()
         self._watching[side] = self._owner.start(
             monitor.watch(endpoint, lambda sample: self._take_sample(side, run, sample))
         )
@@ -255,6 +282,14 @@ class Engines(QObject):
         if run is self._runs[side]:
             run.apply(event)
             self.sampled.emit(side)
+            self._rest(side, event)
+
+    def _rest(self, side: str, sample: EngineSample) -> None:
+        """End an engine of ours that had nothing to do for as long as the settings say."""
+        minutes, idle_s = self._settings.unload_idle, self._idle[side].seconds(sample)
+        if minutes > 0 and idle_s >= 60 * minutes and self.profile(side) and self.state(side) == "ready":
+            self.unloaded.emit(side, minutes)
+            self.stop(side)
 
     def _after(self, side: str) -> None:
         if self._runs[side].state == "failed":

@@ -19,8 +19,10 @@ from ui.actions import Action
 from ui.banners import Banners
 from ui.chat_page import ChatPage
 from ui.closing import ClosingQuestion
+from ui.conflict_box import Conflicts
 from ui.device_strip import DeviceStrip
 from ui.engines import Engines
+from ui.ledger_box import LedgerBox
 from ui.live_dock import LiveDock
 from ui.live_panel import LivePanel
 from ui.log_drawer import LogDrawer, LogSource
@@ -60,6 +62,8 @@ class MainWindow(QMainWindow):
         self.closed = asyncio.Event()
         self.notices = Notices(self)
         self.tasks = Tasks(self.notices.tell)
+        self.conflicts = Conflicts(self)
+        self.tasks.ask = self.conflicts.ask
         self.models_page = ModelsPage(settings, self.tasks, self.notices)
         self.quantize_page = QuantizePage(settings, self.tasks, self.notices)
         self.engines = Engines(settings, self.tasks, self)
@@ -96,6 +100,7 @@ class MainWindow(QMainWindow):
             Action("open_folder", "Open a model folder…", "Ctrl+O", self.open_folder),
             Action("rescan", "Look for models again", "F5", self.models_page.rescan),
             Action("queue", "Show the queue of recipes", "Ctrl+Shift+Q", self.open_queue),
+            Action("holders", "Show who holds memory", "Ctrl+Shift+M", self.open_ledger),
             Action("live", "Show or hide the Live panel", "Ctrl+L", lambda: self.dock.toggle()),
             Action("live_picture", "Save the Live panel as a picture…", "", self.live_panel.export.ask_picture),
             Action("live_csv", "Save the live figures as CSV…", "", self.live_panel.export.ask_csv),
@@ -127,6 +132,9 @@ class MainWindow(QMainWindow):
     def open_queue(self) -> None:
         self.show_page("quantize")
         self.quantize_page.queue_box.show()
+
+    def open_ledger(self) -> None:
+        self.ledger_box.open_below(self.strip.holders_button)
 
     def open_palette(self) -> None:
         self.palette_box.open()
@@ -175,6 +183,7 @@ class MainWindow(QMainWindow):
     def _lay_out(self) -> None:
         self.rail = Rail(STATIONS)
         self.strip = DeviceStrip()
+        self.ledger_box = LedgerBox(self.tasks, self)
         self.drawer = LogDrawer(self._statuses, self._logs)
         self.stack = QStackedWidget()
         for page in self.pages.values():
@@ -216,10 +225,12 @@ class MainWindow(QMainWindow):
         self.serve_page.chat_asked.connect(lambda: self.show_page("chat"))
         self.chat_page.serve_asked.connect(lambda: self.show_page("serve"))
         self.chat_page.replied.connect(self.live_panel.add_reply)
+        self.engines.unloaded.connect(self._on_unloaded)
         self.engines.changed.connect(lambda side: self.strip.show_state(side, self.engines.state(side)))
         self.rail.picked.connect(self.show_page)
         self.rail.settings_asked.connect(self.open_settings)
         self.strip.palette_asked.connect(self.open_palette)
+        self.strip.holders_asked.connect(self.open_ledger)
         self.strip.language_asked.connect(self.switch_language)
 
     def _on_devices(self, sample: DeviceSample) -> None:
@@ -237,6 +248,13 @@ class MainWindow(QMainWindow):
     def _on_quantized(self, original: Path, result: Path) -> None:
         self.show_page("serve")
         self.serve_page.open_pair(original, result)
+
+    def _on_unloaded(self, side: str, minutes: int) -> None:
+        values = {"name": self.engines.profile(side).served_name, "minutes": minutes}
+        self.notices.info(
+            Sentence("{name} had nothing to do for {minutes} {minutes:minute|minutes} and is unloaded.", values),
+            Sentence("Start on its card brings it back as it was; what is typed in Chat stays."),
+        )
 
     def _on_setting(self, name: str) -> None:
         if name == "language":

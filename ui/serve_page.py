@@ -60,6 +60,7 @@ class ServePage(Page):
         self.remotes.changed.connect(self._on_source)
         engines.changed.connect(self._on_engine)
         engines.sampled.connect(lambda _side: self.touch())
+        engines.reduced.connect(lambda side: self.forms[side].show_profile(engines.profile(side)))
         # A start tells little by itself: its seconds must run all the same.
         self._clock = QTimer(self, interval=500)
         self._clock.timeout.connect(self._tick)

@@ -12,6 +12,7 @@ from PySide6.QtWidgets import (
     QLabel,
     QLineEdit,
     QListWidget,
+    QSpinBox,
     QVBoxLayout,
     QWidget,
 )
@@ -46,6 +47,9 @@ class SettingsDialog(QDialog):
         self.finding = label(role="caption", wrap=True)
         self.folders = QListWidget()
         self.folders.setMaximumHeight(120)
+        self.unload = QSpinBox(minimum=0, maximum=24 * 60)
+        self.unload.setValue(settings.unload_idle)
+        self.unload.valueChanged.connect(lambda minutes: self._set("unload_idle", minutes))
         self._fill()
         self._lay_out()
         language.changed.connect(self._fill)
@@ -75,6 +79,7 @@ class SettingsDialog(QDialog):
             (_named(label("Theme"), self.theme), self.theme),
             (_named(label("Engine interpreter"), self.interpreter), interpreter),
             (label(), self.finding),
+            (_named(label("Unload idle engines after"), self.unload), self.unload),
             (_named(label("Model folders"), self.folders), folders),
             (label("Lathe keeps its files in", "muted"), QLabel(str(paths.home()))),
         )
@@ -108,6 +113,8 @@ class SettingsDialog(QDialog):
             for code, name in entries:
                 box.addItem(name, code)
             box.setCurrentIndex(box.findData(chosen))
+        self.unload.setSpecialValueText(say("never"))
+        self.unload.setSuffix(say(" min"))
         self.folders.clear()
         self.folders.addItems(self._settings.model_folders)
 

@@ -3,12 +3,19 @@
 import asyncio
 from collections.abc import Callable, Coroutine
 
+from workbench import admission
+from workbench.admission import Ask
+
 
 class Tasks:
-    """Keeps tasks alive, takes their errors to one place, ends them all when the window closes."""
+    """Keeps tasks alive, takes their errors to one place, ends them all when the window closes.
+
+    `ask` answers for what wants memory that others hold.
+    """
 
     def __init__(self, report: Callable[[BaseException], None]):
         self._report = report
+        self.ask: Ask = admission.anyway
         self._running: set[asyncio.Task] = set()
 
     def __len__(self) -> int:

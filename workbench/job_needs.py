@@ -33,7 +33,7 @@ PROBE = 3072  # tokens that the outputs are weighed on
 SHARD = 2 << 30  # of the result, held before it is written
 KEPT = 1 << 30  # results of a pass that are kept instead of computed twice
 RESIDENT = 4 << 30  # activations that stay on a GPU
-SLACK = 1.1  # what the allocators hold on top: 2.61 GB were held where 2.44 were computed
+SLACK = 1.1  # what the allocators hold on top
 LOOKED_AT = 4  # layers that a trial worker keeps, about
 FEW_TOKENS = 16_000  # fewer make a result worse
 
@@ -57,8 +57,13 @@ class _Shape:
 
     @property
     def head(self) -> int:
-        """Bytes of the head and of some rows of logits."""
-        return VALUE * (self.vocab * self.hidden + 4 * ROWS * self.vocab)
+        """Bytes of the head."""
+        return VALUE * self.vocab * self.hidden
+
+    @property
+    def logits(self) -> int:
+        """Bytes of some rows of logits, what is made of them, and of the head as it is stored."""
+        return 6 * VALUE * ROWS * self.vocab + self.head // 2
 
 
 def of(kind: str, spec: Mapping[str, Any]) -> dict[str, int] | None:
@@ -133,14 +138,14 @@ def _quantize(model: Model, shape: _Shape, recipe: Recipe, spec: Mapping[str, An
 def _measured(shape: _Shape, readers: int, tokens: int) -> int:
     """Models beside each other: the stream of each, at the end the head of each."""
     block = VALUE * 2 * shape.block + shape.batch
-    return readers * VALUE * tokens * shape.hidden + max(block, readers * shape.head)
+    return readers * VALUE * tokens * shape.hidden + max(block, readers * shape.head + shape.logits)
 
 
 def _statistics(shape: _Shape, recipe: Recipe) -> tuple[int, int, int]:
     tokens = moments_kept.samples(recipe) * recipe.length
     stream = VALUE * tokens * shape.hidden
     moments = VALUE * (3 * shape.hidden**2 + shape.widest**2)
-    weighing = VALUE * PROBE * (6 * shape.widest + 8 * shape.hidden) + shape.head
+    weighing = VALUE * PROBE * (6 * shape.widest + 8 * shape.hidden) + shape.head + shape.logits
     entering = 2 * PROBE * shape.hidden * shape.blocks
     return stream, VALUE * shape.block + max(moments + shape.batch, weighing), entering + moments
 

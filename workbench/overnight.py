@@ -7,9 +7,10 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from workbench import figures, jobs, paths, quant_report, scatter
+from workbench import admission, figures, jobs, paths, quant_report, scatter
 from workbench import plan as plans
 from workbench import recipe as recipes
+from workbench.admission import Ask
 from workbench.catalog import folder as catalog
 from workbench.errors import WorkbenchError
 from workbench.events import Event, Finished, QualityMeasured
@@ -82,8 +83,14 @@ async def run(
     return [each.outcome for each in entries]
 
 
-async def made(entry: Entry, settings: Settings, on_event: Callable[[Event], None], replaced: bool = False) -> Outcome:
-    """Quantize by one entry; what came of it, a failure included. Raises only when cancelled."""
+async def made(
+    entry: Entry,
+    settings: Settings,
+    on_event: Callable[[Event], None],
+    replaced: bool = False,
+    ask: Ask = admission.anyway,
+) -> Outcome:
+    """Quantize by one entry; what came of it, a failure included. Raises only when cancelled. `ask` as in jobs."""
     ended = Outcome(entry.recipe.name, entry.output)
     try:
         model = catalog.inspect(entry.model)
@@ -105,7 +112,7 @@ async def made(entry: Entry, settings: Settings, on_event: Callable[[Event], Non
         on_event(event)
 
     try:
-        await jobs.run(job, take, settings)
+        await jobs.run(job, take, settings, ask)
     except WorkbenchError as error:
         failure = Sentence(error.message, error.values)
     measured = next((event for event in events if isinstance(event, QualityMeasured)), None)

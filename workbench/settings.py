@@ -20,6 +20,7 @@ class Settings:
     engine_python: str = option("", "Engine interpreter")
     model_folders: tuple[str, ...] = option((), "Model folders")
     recent: tuple[str, ...] = option((), "Recently opened folders")
+    unload_idle: int = option(0, "Unload idle engines after")  # minutes; 0: never
 
     @property
     def interpreter(self) -> str:
@@ -49,7 +50,7 @@ def load() -> Settings:
             continue
         value = stored[each.name]
         value = tuple(value) if isinstance(value, list) else value
-        if is_possible(value, each.metadata["values"]):
+        if type(value) is type(each.default) and is_possible(value, each.metadata["values"]):
             known[each.name] = value
     return Settings(**known)
 

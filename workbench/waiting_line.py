@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from workbench import overnight, paths
+from workbench import admission, overnight, paths
 from workbench import recipe as recipes
 from workbench.errors import WorkbenchError
 from workbench.events import Event
@@ -72,7 +72,8 @@ class WaitingLine:
             self._write()
 
     async def run(self, settings: Settings, on_event: Callable[[Entry, Event], None]) -> None:
-        """Work until nothing waits. What is cancelled waits again; its finished blocks are taken over then.
+        """Work until nothing waits. What is cancelled waits again; its finished blocks are taken over then. One for
+        which there is no memory beside what runs waits for that.
 
         Raises WorkbenchError where another program works through it.
         """
@@ -80,7 +81,9 @@ class WaitingLine:
             while waiting := self.waiting:
                 entry = self.current = waiting[0]
                 try:
-                    ended = await overnight.made(entry, settings, lambda event, entry=entry: on_event(entry, event))
+                    ended = await overnight.made(
+                        entry, settings, lambda event, entry=entry: on_event(entry, event), ask=admission.wait
+                    )
                     self.refresh()
                     entry.outcome = ended
                 finally:

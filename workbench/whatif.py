@@ -7,8 +7,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from workbench import jobs
+from workbench import admission, jobs
 from workbench import recipe as recipes
+from workbench.admission import Ask
 from workbench.events import Event, Finished, WhatIf, WhatIfRefused
 from workbench.recipe import Choice, Recipe
 from workbench.settings import Settings
@@ -33,10 +34,10 @@ class Trials:
         self._last = 0
         self._asked: dict[str, int] = {}
 
-    async def run(self) -> None:
-        """Keep the worker until `close` or cancelled; nothing of it stays on disk."""
+    async def run(self, ask: Ask = admission.anyway) -> None:
+        """Keep the worker until `close` or cancelled; nothing of it stays on disk. `ask` as in `jobs.run`."""
         try:
-            await jobs.run(self._folder, self._take, self._settings)
+            await jobs.run(self._folder, self._take, self._settings, ask)
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
 

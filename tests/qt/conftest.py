@@ -95,7 +95,7 @@ def job(monkeypatch, tmp_path):
     created = []
 
     def install(*story):
-        async def run(folder, on_event, settings):
+        async def run(folder, on_event, settings, ask=None):
             if len(story) == 1 and callable(story[0]):
                 await story[0](on_event)
                 return

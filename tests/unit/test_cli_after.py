@@ -76,7 +76,7 @@ def test_a_job_that_came_to_no_end_is_reported_from_its_events(job):
 def test_going_on_asks_for_the_same_with_its_changes(job, monkeypatch):
     asked = []
 
-    async def run(folder, on_event, settings):
+    async def run(folder, on_event, settings, ask=None):
         asked.append(folder)
 
     monkeypatch.setattr(jobs, "run", run)

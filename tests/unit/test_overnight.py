@@ -21,7 +21,7 @@ def worker(monkeypatch):
     """Stands in for the worker: KL 0.1 and 1 MB for "rtn", a failure for "best"; keeps what was asked for."""
     asked = []
 
-    async def run(folder, on_event, settings):
+    async def run(folder, on_event, settings, ask=None):
         spec = jobs.spec_of(folder)
         asked.append(spec)
         name = spec["recipe"]["name"]

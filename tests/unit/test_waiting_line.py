@@ -24,7 +24,7 @@ def worker(monkeypatch):
     """Stands in for the worker: "best" fails, "slow" never ends, the rest have KL 0.1 and 1 MB; keeps the outputs."""
     asked = []
 
-    async def run(folder, on_event, settings):
+    async def run(folder, on_event, settings, ask=None):
         spec = jobs.spec_of(folder)
         asked.append(spec["output"])
         name = spec["recipe"]["name"]

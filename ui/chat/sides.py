@@ -20,7 +20,7 @@ from workbench.words import Sentence
 
 STATES = {
     "starting": Sentence("starting…"),
-    "waiting": Sentence("waits for the other side"),
+    "waiting": Sentence("waiting"),
     "stopping": Sentence("stopping…"),
     "failed": Sentence("did not start"),
     "stopped": Sentence("not running"),

@@ -10,6 +10,7 @@ from PySide6.QtGui import QDesktopServices
 
 from ui.tasks import Tasks
 from workbench import jobs, quant_report
+from workbench.admission import Smaller
 from workbench.errors import WorkbenchError
 from workbench.events import Cancelled, Event, Failed
 from workbench.quant_run import QuantRun
@@ -60,7 +61,11 @@ class JobRun(QObject):
         """Run the job to its end; a failure is part of `run`."""
         assert self.run is not None and self.folder is not None
         try:
-            await jobs.run(self.folder, self._on_event, self._settings)
+            await jobs.run(self.folder, self._on_event, self._settings, self._tasks.ask)
+        except Smaller as smaller:
+            jobs.change(self.folder, smaller.offer.value)
+            await self.work()
+            return
         except WorkbenchError as error:
             if self.run.failed is None:
                 self.run.apply(Failed(error.message, error.hint_template, error.values))

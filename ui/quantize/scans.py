@@ -92,7 +92,7 @@ class Scans(QObject):
     async def _scan(self, model: Model, recipe: Recipe) -> None:
         folder = jobs.create("sensitivity", whatif.spec(model.folder, recipe))
         try:
-            await jobs.run(folder, self._on_event, self._settings)
+            await jobs.run(folder, self._on_event, self._settings, self._tasks.ask)
         except WorkbenchError as error:
             self.error = None if self.ending else error
         finally:

@@ -8,7 +8,7 @@ from pathlib import Path
 from PySide6.QtCore import QObject, Signal
 
 from ui.tasks import Tasks
-from workbench import jobs, moments_kept, whatif
+from workbench import admission, jobs, moments_kept, whatif
 from workbench.catalog.model import Model
 from workbench.errors import WorkbenchError
 from workbench.events import Event, MomentsKept, WhatIf, WhatIfRefused
@@ -127,7 +127,12 @@ class Tries(QObject):
 
     async def _keep(self, worker: whatif.Trials) -> None:
         try:
-            await worker.run()
+            await worker.run(self._tasks.ask)
+        except asyncio.CancelledError:  # also where nothing was to be started
+            if worker is self._worker:
+                self._rest()
+                self.changed.emit()
+            raise
         except WorkbenchError as error:
             if worker is self._worker:
                 self._rest()
@@ -150,7 +155,7 @@ class Tries(QObject):
 
     async def _run(self, folder: Path) -> None:
         try:
-            await jobs.run(folder, self._on_statistics, self._settings)
+            await jobs.run(folder, self._on_statistics, self._settings, admission.wait)
         finally:
             shutil.rmtree(folder, ignore_errors=True)  # the statistics lie elsewhere, there is nothing to come back to
 

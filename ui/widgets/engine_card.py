@@ -150,7 +150,7 @@ class EngineCard(Card):
         told = run.memory if state in ("starting", "ready") else EngineMemory()
         self.memory.show_memory(fit, told, failed=state == "failed")
         notes = [Sentence(note.message, note.values) for note in run.notes if note.message != SILENT]
-        notes = notes if state in ("starting", "ready") else []
+        notes = notes if state in ("waiting", "starting", "ready") else []
         if fit.unpacked and not notes:
             notes = [Sentence("Packed weights are unpacked at load on this processor: they save no memory here.")]
         self.remarks.setVisible(bool(notes))

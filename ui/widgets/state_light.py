@@ -12,7 +12,7 @@ from workbench.words import Sentence
 LIGHTS = {
     "stopped": ("muted", "ring", Sentence("stopped")),
     "ahead": ("muted", "ring", Sentence("not yet started")),
-    "waiting": ("muted", "half", Sentence("waiting for the other")),
+    "waiting": ("muted", "half", Sentence("waiting")),
     "starting": ("prefill", "half", Sentence("starting")),
     "ready": ("accepted", "full", Sentence("ready")),
     "stopping": ("muted", "half", Sentence("stopping")),

@@ -38,7 +38,7 @@ class Kept:
         self.until = 0
         self.end: tuple = ()
 
-    async def run(self, folder, on_event, _settings):
+    async def run(self, folder, on_event, _settings, _ask=None):
         layers = 0
         for event in self.events:
             layers += isinstance(event, ModuleDone)
@@ -164,7 +164,7 @@ def main(job: Path, folder: Path, part: str = "") -> None:
     os.environ["LATHE_HOME"] = tempfile.mkdtemp()
     kept = Kept(job)
     jobs.run = kept.run
-    whatif.Trials.run = lambda trials: asyncio.sleep(3600)
+    whatif.Trials.run = lambda trials, ask: asyncio.sleep(3600)
     whatif.Trials.ask = lambda trials, name, choice: kept.answer(trials, name, choice)
     moments_kept.gathered = lambda *_: True
     folder.mkdir(parents=True, exist_ok=True)

@@ -70,7 +70,7 @@ async def test_a_uniform_result_is_exported_beside_itself(page, model, tmp_path,
     actions = {action.text().split("  ")[0]: action for action in menu.lines.actions()}
     assert not actions["AWQ"].isEnabled() and actions["AWQ"].toolTip() == "Not as awq." and actions["GPTQ"].isEnabled()
 
-    async def run(folder, on_event, settings):
+    async def run(folder, on_event, settings, ask=None):
         begun.append(jobs.spec_of(folder))
         on_event(Stage("Converting the layers", 4))
         on_event(Advanced(1))

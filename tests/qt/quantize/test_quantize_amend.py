@@ -18,7 +18,7 @@ class Worker:
     def __init__(self):
         self.folder, self._on_event = None, None
 
-    async def run(self, folder, on_event, _settings):
+    async def run(self, folder, on_event, _settings, _ask=None):
         self.folder, self._on_event = folder, on_event
         await asyncio.sleep(60)
 

@@ -21,7 +21,7 @@ def worker(monkeypatch):
     """Stands in for the worker: "best" fails a check, the rest end after `go`; keeps the recipes' names."""
     asked, go = [], asyncio.Event()
 
-    async def run(folder, on_event, settings):
+    async def run(folder, on_event, settings, ask=None):
         spec = jobs.spec_of(folder)
         name = spec["recipe"]["name"]
         asked.append(name)
@@ -150,7 +150,7 @@ async def test_what_the_command_line_queued_is_shown_and_the_words_follow(page, 
 
 
 async def test_a_failed_job_without_a_result_says_why(page, box, worker, until, monkeypatch):
-    async def breaks(folder, on_event, settings):
+    async def breaks(folder, on_event, settings, ask=None):
         on_event(Failed("It broke."))
         raise WorkbenchError("It broke.")
 

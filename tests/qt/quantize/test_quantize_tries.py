@@ -25,7 +25,7 @@ class Worker:
         self.fails: WorkbenchError | None = None
         self.gathered = asyncio.Event()
 
-    async def run(self, folder, on_event, _settings):
+    async def run(self, folder, on_event, _settings, _ask=None):
         kind = json.loads((folder / "job.json").read_text())["kind"]
         self.started.append(kind)
         try:

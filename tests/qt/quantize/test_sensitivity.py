@@ -39,7 +39,7 @@ class Scan:
         self.model, self.specs, self.ended, self.go = model, [], 0, asyncio.Event()
         self.fails: WorkbenchError | None = None
 
-    async def run(self, folder, on_event, _settings):
+    async def run(self, folder, on_event, _settings, _ask=None):
         self.specs.append(jobs.spec_of(folder))
         found = [measured_of(linear) for linear in self.model.linears]
         try:
@@ -303,7 +303,7 @@ async def test_a_run_shows_the_plan_and_locks_the_target(scanned, until, monkeyp
     page, left = scanned, scanned.view.left
     left.show_view(MIX)
 
-    async def run(_folder, on_event, _settings):
+    async def run(_folder, on_event, _settings, _ask=None):
         on_event(ModuleStarted(GATE, 3))
         await asyncio.sleep(60)
 
