@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -52,7 +53,15 @@ class Asked:
         return bool(self.shape or any(self.urls))
 
 
-def serve(asked: Asked, profile: Profile | None, port: int, show: bool, measured: bool, as_json: bool) -> None:
+def serve(
+    asked: Asked,
+    profile: Profile | None,
+    port: int,
+    show: bool,
+    measured: bool,
+    as_json: bool,
+    figures_file: Path | None,
+) -> None:
     """What `lathe serve` does with these: print the commands, measure, or serve until Ctrl+C."""
     separation = separation_of(asked, profile, port)
     if show:
@@ -60,7 +69,7 @@ def serve(asked: Asked, profile: Profile | None, port: int, show: bool, measured
     elif measured:
         _measure(separation, as_json)
     else:
-        _run(separation, profile.model.name if profile else "apart")
+        _run(separation, profile.model.name if profile else "apart", figures_file)
 
 
 def separation_of(asked: Asked, profile: Profile | None, port: int) -> Separation:
@@ -98,26 +107,33 @@ def _show(separation: Separation) -> None:
         print(f"# {say('router') if name == handover.FRONT else label(name)}\n{command.shown(built)}")
 
 
-def _run(separation: Separation, name: str) -> None:
+def _run(separation: Separation, name: str, figures_file: Path | None) -> None:
     """Serve until Ctrl+C; on stdout the front's address, and the key for its list of models."""
     from workbench.catalog.devices import devices
-    from workbench.engine import apart
+    from workbench.engine import apart, handed
+    from workbench.engine.recording import recorded
     from workbench.engine.served import log_file
 
     for sentence in separations.remarks(separation, devices()):
         terminal.err.print(f"· {sentence}", markup=False, soft_wrap=True)
 
     async def work() -> None:
-        with terminal.JobProgress() as progress:
-            tell = _telling(progress)
+        async with recorded(name, figures_file) as run:
+            with terminal.JobProgress() as progress:
+                tell = _telling(progress)
 
-            def take(event: Event) -> None:
-                tell(event)
-                if isinstance(event, EngineReady):
-                    progress.stop()
-                    print(f"{event.url}/v1\n{say('key: {key}', key=event.key)}", flush=True)
+                def take(event: Event) -> None:
+                    tell(event)
+                    run.apply(event)
+                    if isinstance(event, EngineReady):
+                        progress.stop()
+                        print(f"{event.url}/v1\n{say('key: {key}', key=event.key)}", flush=True)
 
-            await apart.serve_separated(separation, settings.load(), take, log_file(name))
+                try:
+                    await apart.serve_separated(separation, settings.load(), take, log_file(name))
+                finally:
+                    if told := handed.told(run):
+                        terminal.err.print(str(told), markup=False)
 
     run_until_done(work())
 

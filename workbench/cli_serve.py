@@ -133,11 +133,11 @@ def serve(
             speculate, draft_tokens, draft_tokens_by_load, draft_sampling, mixed_vocabulary
         )
     if any(asked.urls):
-        cli_apart.serve(asked, None, port or 0, show, measure, as_json)
+        cli_apart.serve(asked, None, port or 0, show, measure, as_json, figures_file)
         return
     chosen = _chosen(model, profile, given)
     if asked and not keep:
-        cli_apart.serve(asked, chosen, chosen.port, show, measure, as_json)
+        cli_apart.serve(asked, chosen, chosen.port, show, measure, as_json, figures_file)
     elif keep:
         from workbench.engine import profiles_kept
 

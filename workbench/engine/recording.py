@@ -16,8 +16,8 @@ from workbench.runs import POINTS, EngineRun
 async def recorded(name: str, file: Path | None, here: bool = True) -> AsyncIterator[EngineRun]:
     """A run to which the block gives the engine's events; at the block's end, however it ends, `file` gets its figures.
 
-    None writes nothing. What the run no longer keeps is not in the file: of samples the last hour. With `here` this
-    machine's devices are recorded too.
+    None writes nothing. What the run no longer keeps is not in the file: of samples the last hour. Of a
+    front the legs' figures are written. With `here` this machine's devices are recorded too.
     """
     run = EngineRun()
     readings: deque[monitor.DeviceSample] = deque(maxlen=POINTS)
@@ -28,4 +28,4 @@ async def recorded(name: str, file: Path | None, here: bool = True) -> AsyncIter
         if reading:
             reading.cancel()
         if file:
-            named_files.write_text(table.text({name: run}, readings), file)
+            named_files.write_text(table.text(run.legs or {name: run}, readings), file)
