@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QAbstractButton, QLabel, QLineEdit, QPlainTextEdit, QSpinBox
+from PySide6.QtWidgets import QAbstractButton, QApplication, QLabel, QLineEdit, QPlainTextEdit, QSpinBox
 
 sys.path.append(str(Path(__file__).parents[1] / "unit"))
 
@@ -65,12 +65,15 @@ def form(page, tmp_path):
     return page.forms["original"]
 
 
-async def test_what_the_engine_lacks_switches_the_choice_off_and_says_how_to_get_it(page, form):
+async def test_what_the_engine_lacks_switches_the_choice_off_and_says_how_to_get_it(page, form, qtbot):
     page.show_facts(replace(FACTS, nixl=False))
     ways = form.separating.ways
     assert ways["one"].isEnabled() and not ways["apart"].isEnabled() and not ways["urls"].isEnabled()
     told = form.separating.lack.text()
     assert "not installed in /opt/python" in told and "/opt/python -m pip install" in told and "nixl==" in told
+    qtbot.mouseClick(form.separating.copy_button, Qt.MouseButton.LeftButton)
+    command = QApplication.clipboard().text()
+    assert command.startswith("/opt/python -m pip install") and command in told
     page.show_facts(FACTS)
     assert ways["apart"].isEnabled() and form.separating.lack.isHidden()
 

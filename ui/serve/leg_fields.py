@@ -77,10 +77,11 @@ class LegFields(QWidget):
 
     def _row(self, name: Sentence, fields: dict[str, QWidget]) -> list[QWidget]:
         row = self._grid.rowCount()
-        head = label(role="muted", wrap=True)
+        head = label(role="muted")
         language.show(head.setText, name)
         self._grid.addWidget(head, row, 0)
         for column, role in enumerate(ROLES, 1):
+            fields[role].setMinimumWidth(64)  # else the words for "automatic" push the names into two lines
             self._grid.addWidget(fields[role], row, column)
             language.bind(fields[role].setAccessibleName, "{leg}: {field}", leg=NAMES[role], field=name)
         return [head, *fields.values()]
