@@ -11,12 +11,13 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from workbench import figures
-from workbench.engine import start
+from workbench.engine import overlay, start
 from workbench.errors import WorkbenchError
 from workbench.events import (
     Advanced,
     Checked,
     EngineLog,
+    EngineMemory,
     EnginePhase,
     EngineReady,
     Event,
@@ -28,7 +29,7 @@ from workbench.events import (
     Stage,
     StartExpected,
 )
-from workbench.words import say
+from workbench.words import Sentence, say
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -64,6 +65,7 @@ class JobProgress:
         )  # fmt: skip
         self._task = self._bar.add_task("", total=None, what="")
         self._expected: dict[str, float] = {}
+        self._cache: Sentence | None = None
 
     def __enter__(self) -> "JobProgress":
         self._bar.start()
@@ -107,9 +109,13 @@ class JobProgress:
                 if name in self._expected:
                     told += f" ({say('usually {seconds} s', seconds=figures.seconds(self._expected[name]))})"
                 self._bar.reset(self._task, description=escape(told), total=None, what="")
+            case EngineMemory():
+                self._cache = overlay.cache(event)
             case EngineReady(url, _, model):
                 self._line("  " + escape(say("{model} answers at {url}/v1.", model=model, url=url)))
                 self._line("  " + escape(str(start.readiness(event))))
+                if self._cache:
+                    self._line("  " + escape(str(self._cache)))
             case EngineLog(text):
                 self._bar.update(self._task, what=escape(text[:60]))
             case Finished(path):

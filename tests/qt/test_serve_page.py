@@ -21,6 +21,7 @@ from ui.engines import Engines
 from ui.serve_page import ServePage
 from workbench.catalog.capacity import Device
 from workbench.catalog.folder import inspect
+from workbench.engine import memory_kept
 from workbench.engine.facts import EngineFacts
 from workbench.engine.profile import Profile, Speculation
 from workbench.events import EngineLog, EngineMemory, EnginePhase, EngineReady, EngineSample, Failed, StartExpected
@@ -194,6 +195,29 @@ async def test_the_engines_own_figures_are_laid_over_the_estimate(page, engines,
     assert card.progress.text() == "Ready after 32.0 s, warmed up after 35.0 s."
     assert card.chat_button.isVisible() and card.stop_button.isVisible() and not card.start_button.isVisible()
     assert page.start_button.text() == "Stop" and not page.forms["original"].isEnabled()
+
+
+async def test_the_estimate_is_what_the_last_start_took(page, engines, original, settings, monkeypatch):
+    profile = Profile(original)
+    took = EngineMemory(overhead=1_500_000_000, kv_bytes=2**30, kv_tokens=23296, context=8192, concurrency=2.84)
+    memory_kept.remember(profile, settings.interpreter, Device("CPU", "cpu", 1, 1), took)
+    page.open(inspect(original))
+    page.redraw()
+    view = page.cards["original"].memory
+    assert {str(part.name): part.estimate for part in view.waterfall.parts}["Overhead"] == 1_500_000_000
+    assert "Estimated from what the last such start took." in view.text()
+    # What an engine took counts for the next one as soon as it has ended.
+    monkeypatch.setattr(engines, "state", lambda side: "ready")
+    play(engines, "original", EnginePhase("starting", 1))
+    memory_kept.remember(
+        profile, settings.interpreter, Device("CPU", "cpu", 1, 1), replace(took, overhead=1_400_000_000)
+    )
+    page.redraw()
+    assert {str(part.name): part.estimate for part in view.waterfall.parts}["Overhead"] == 1_500_000_000
+    monkeypatch.setattr(engines, "state", lambda side: "stopped")
+    engines.changed.emit("original")
+    page.redraw()
+    assert {str(part.name): part.estimate for part in view.waterfall.parts}["Overhead"] == 1_400_000_000
 
 
 async def test_a_failure_has_its_cause_the_status_the_log_and_a_length_that_fits(

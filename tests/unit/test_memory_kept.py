@@ -18,7 +18,8 @@ from workbench.engine.memory_kept import of_model, recall, remember
 from workbench.engine.profile import Profile
 from workbench.engine.speculation import Speculation
 from workbench.errors import WorkbenchError
-from workbench.events import EngineMemory
+from workbench.events import EngineMemory, EngineReady
+from workbench.terminal import JobProgress
 
 GPU = Device("RTX 3090", "gpu", 24 * GIB, 23 * GIB, 936e9)
 CPU = Device("CPU", "cpu", 16 * GIB, 8 * GIB)
@@ -166,6 +167,16 @@ def test_the_second_estimate_of_a_gpu_start_is_what_the_first_took(profile):
     second = fit(model, loose, GPU, recall(loose, PYTHON, GPU))
     assert second.kv_tokens == told.kv_tokens != first.kv_tokens
     assert said(second, told)[0].startswith(f"By vLLM the KV cache holds {told.kv_tokens:,} tokens, as estimated")
+
+
+def test_a_terminal_hears_what_the_cache_holds_once_the_engine_is_ready(capsys):
+    with JobProgress() as progress:
+        progress(EngineMemory(kv_bytes=GIB))
+        progress(EngineMemory(kv_bytes=GIB, kv_tokens=23296, context=8192, concurrency=2.84))
+        assert "KV cache" not in capsys.readouterr().err
+        progress(EngineReady("http://127.0.0.1:1", "k", "m", 1, 30.0, 2.5))
+    told = " ".join(capsys.readouterr().err.split())
+    assert "By vLLM the KV cache holds 23,296 tokens: 2.84 conversations of 8,192." in told
 
 
 # -- refused before the start

@@ -40,7 +40,9 @@ class MemoryView(QWidget):
         said = list(overlay.sentences(found, told))
         if not said and found.fits and not failed:
             said = [found.sentence]
-        if found.roofline_tok_s and (said or not failed):
+        if found.learned and not failed and told == EngineMemory():
+            said.append(Sentence("Estimated from what the last such start took."))
+        if found.roofline_tok_s and not failed:
             speed = {"speed": figures.number(found.roofline_tok_s)}
             said.append(Sentence("At most {speed} tok/s for one conversation, by the memory's bandwidth.", speed))
         for line, sentence in zip(self.lines, [*said, "", "", ""], strict=False):

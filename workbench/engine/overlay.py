@@ -72,16 +72,27 @@ def _left_really(found: Capacity, told: EngineMemory, made: list[Row]) -> int | 
     return _left(found, (each.estimate if each.measured is None else each.measured for each in made))
 
 
+def cache(told: EngineMemory) -> Sentence | None:
+    """What the cache holds by the engine's own words."""
+    if told.kv_tokens is None or told.concurrency is None:
+        return None
+    return Sentence(
+        "By vLLM the KV cache holds {tokens} tokens: {concurrency} conversations of {context}.",
+        {
+            "tokens": figures.tokens(told.kv_tokens),
+            "concurrency": f"{told.concurrency:.2f}",
+            "context": figures.tokens(told.context),
+        },
+    )
+
+
 def sentences(found: Capacity, told: EngineMemory) -> Iterator[Sentence]:
     """What the cache holds by the engine's own words; where that is not what was estimated, by how much and why."""
-    if told.kv_tokens is None or told.concurrency is None:
+    if (alone := cache(told)) is None:
         return
-    values = {
-        "tokens": figures.tokens(told.kv_tokens), "estimate": figures.tokens(found.kv_tokens),
-        "concurrency": f"{told.concurrency:.2f}", "context": figures.tokens(told.context),
-    }  # fmt: skip
+    values = alone.values | {"estimate": figures.tokens(found.kv_tokens)}
     if found.kv_tokens is None:
-        yield Sentence("By vLLM the KV cache holds {tokens} tokens: {concurrency} conversations of {context}.", values)
+        yield alone
     elif told.kv_tokens == found.kv_tokens:
         yield Sentence(
             "By vLLM the KV cache holds {tokens} tokens, as estimated: {concurrency} conversations of {context}.",
