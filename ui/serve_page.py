@@ -87,8 +87,7 @@ class ServePage(Page):
         self.slots[side].model = model
         self.forms[side].show_folder(model.folder if model else None)
         self.tabs[side].show_model(model.name if model else "")
-        if model:
-            self.cards[side].show_model(model)
+        self.cards[side].show_model(model)
         self._weigh(side)
 
     def show_devices(self, devices: list[Device]) -> None:

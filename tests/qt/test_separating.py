@@ -151,6 +151,11 @@ async def test_engines_elsewhere_need_no_model_here(page, until, qtbot, engines,
     page.redraw()
     assert page.start_button.isEnabled() and page.cards["original"].isVisible()
     assert list(page.cards["original"].legs.lines) == ["prefill 1", "prefill 2", "decode"]
+    card = page.cards["original"]
+    assert not card.precision.isVisible() and not card.name.text()
+    engines.run("original").ready = replace(READY, model="theirs")
+    page.redraw()
+    assert card.name.text() == "theirs"
     started = []
     monkeypatch.setattr(engines, "start", lambda side, chosen: started.append((side, chosen)))
     page.start()

@@ -44,7 +44,7 @@ class Slot:
     def weigh(self, device: Device | None, interpreter: str) -> None:
         """Estimate anew, by the last start of the same here where there was one."""
         self.fit = None
-        if device is None or self.model is None:
+        if device is None or self.model is None or self.form.separating.mode == "urls":
             return
         try:
             profile = self.form.profile()

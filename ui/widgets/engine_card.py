@@ -51,6 +51,7 @@ class EngineCard(Card):
         self.name = label(role="muted")
         self.name.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         self.precision, self.weights = Badge(tone=side), StoredWeights()
+        self.precision.hide()
         self._model: Model | None = None
         self._facts: EngineFacts | None = None
         self.start_button = button("Start", self.start_asked.emit, icon="play-fill")
@@ -67,13 +68,15 @@ class EngineCard(Card):
         self.failure = FailureCard(self.retry_button)
         self._build()
 
-    def show_model(self, model: Model) -> None:
-        """Whose card it is."""
-        self.name.setText(model.name)
-        self.name.setToolTip(str(model.folder))
-        self.precision.show_text(model.quantization.sentence if model.quantization else model.dtype, self.side)
+    def show_model(self, model: Model | None) -> None:
+        """Whose card it is; None where others started the engines."""
         self._model = model
-        self.weights.show_weights(model.quantization, self._facts)
+        self.name.setText(model.name if model else "")
+        self.name.setToolTip(str(model.folder) if model else "")
+        self.precision.setVisible(model is not None)
+        self.weights.show_weights(model.quantization if model else None, self._facts)
+        if model:
+            self.precision.show_text(model.quantization.sentence if model.quantization else model.dtype, self.side)
 
     def show_facts(self, facts: EngineFacts) -> None:
         """Which engine would serve it."""
@@ -110,6 +113,8 @@ class EngineCard(Card):
             for part in (self.memory, self.remarks, self.start):
                 part.hide()  # each engine shows its own
         self._show_failure(engines, run, state)
+        if self._model is None:
+            self.name.setText(run.ready.model if run.ready else "")
 
     # -- parts
 
