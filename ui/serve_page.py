@@ -218,18 +218,20 @@ class ServePage(Page):
             self.tabs[side].show_model(typed.name or typed.address)
 
     def _draw_command(self) -> None:
-        form, profile = self.forms[self._side], None
+        form, profile, chosen = self.forms[self._side], None, None
         try:
             profile = form.profile()
             if self._facts_error:
                 raise self._facts_error
-            if isinstance(chosen := form.chosen(), Separation):
+            chosen = form.chosen()
+            if isinstance(chosen, Separation):
                 self.command.show_separation(chosen, self._facts)
             else:
                 self.command.show_profile(profile, self._facts)
         except WorkbenchError as error:
             self.command.show_error(error)
-        self.profiles.show_profile(profile, self.engines.is_running(self._side))
+        alone = not isinstance(chosen, Separation)
+        self.profiles.show_profile(profile, self.engines.is_running(self._side), alone)
 
     # -- inside
 

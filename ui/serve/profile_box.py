@@ -33,7 +33,7 @@ class ProfileBox(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self._shown: Profile | None = None
-        self._running = False
+        self._running, self._alone = False, True
         self._facts: EngineFacts | None = None
         self.choice = QComboBox()
         language.bind(self.choice.setAccessibleName, "Profile")
@@ -61,8 +61,12 @@ class ProfileBox(QWidget):
         language.changed.connect(self._fill)
         self._fill()
 
-    def show_profile(self, profile: Profile | None, running: bool) -> None:
-        """What the slot has now: a kept profile where it is one to the letter. What runs can be kept, not exchanged."""
+    def show_profile(self, profile: Profile | None, running: bool, alone: bool = True) -> None:
+        """What the slot has now: a kept profile where it is one to the letter. What runs can be kept, not exchanged.
+
+        `alone`: one engine serves it, which other programs can start by one command.
+        """
+        self._alone = alone
         if (profile, running) != (self._shown, self._running):
             self._shown, self._running = profile, running
             self._select()
@@ -81,7 +85,7 @@ class ProfileBox(QWidget):
 
     def fill_menu(self) -> None:
         """The actions on what the slot has."""
-        ready = self._shown is not None and self._facts is not None
+        ready = self._shown is not None and self._facts is not None and self._alone
         self.menu.clear()
         self.menu.addAction(say("Save as…"), self.save_as).setEnabled(self._shown is not None)
         self.menu.addAction(say("Take a vLLM command…"), self.paste).setEnabled(
