@@ -135,19 +135,22 @@ def test_the_reason_of_a_difference_is_the_part_that_made_it(profile):
     found = fit(inspect(profile.model), replace(profile, kv_gib=None), GPU)
     (same,) = said(found, told_of(found))
     assert f"{found.kv_tokens:,} tokens, as estimated" in same and "of 64" in same
-    fewer = {"kv_bytes": found.kv_budget - GIB, "kv_tokens": found.kv_tokens - 9, "weights": found.weights + GIB}
-    first, why = said(found, told_of(found, **fewer))
-    assert f"{found.kv_tokens - 9:,} tokens, not {found.kv_tokens:,}" in first
+
+    def cache(more: int) -> dict[str, int]:
+        """The cache as it is with that many bytes more."""
+        return {"kv_bytes": found.kv_budget + more, "kv_tokens": found.kv_tokens + more // found.kv_bytes_per_token}
+
+    first, why = said(found, told_of(found, **cache(-GIB), weights=found.weights + GIB))
+    assert f"{found.kv_tokens - GIB // found.kv_bytes_per_token:,} tokens, not {found.kv_tokens:,}" in first
     assert why == "The difference: Weights took 1.1 GB more than estimated."
-    more = {
-        "kv_bytes": found.kv_budget + GIB,
-        "kv_tokens": found.kv_tokens + 9,
-        "graphs": 0,
-        "overhead": found.rest + 5,
-    }
-    assert said(found, told_of(found, **more))[1] == "The difference: CUDA graphs took 400 MB less than estimated."
+    without = told_of(found, **cache(found.graphs - 5), graphs=0, overhead=found.rest + 5)
+    assert said(found, without)[1] == "The difference: CUDA graphs took 400 MB less than estimated."
+    slightly = told_of(found, **cache(-GIB // 50), overhead=found.rest + GIB // 50)
+    assert said(found, slightly)[1] == "The difference: Overhead took 21.5 MB more than estimated."
     assert "another size" in said(found, told_of(found, kv_tokens=7))[1]
-    assert "another share" in said(found, told_of(found, kv_tokens=7, kv_bytes=GIB))[1]
+    # A share that a pair was given: what the weights took more is not the reason.
+    half = told_of(found, **cache(-found.kv_budget // 2), weights=found.weights + 9_000_000)
+    assert "another share" in said(found, half)[1]
     assert "another length" in said(found, told_of(found, kv_tokens=7, context=3))[1]
     assert said(found, EngineMemory(weights=1)) == []
 

@@ -79,6 +79,19 @@ def shorter_context(found: Capacity) -> int | None:
     return found.longest or None if found.too_long else None
 
 
+def taken_by_token(found: Capacity, measured: EngineMemory) -> int | None:
+    """What a token took where that is not what all layers keep: some look back only so far, or keep a state instead.
+
+    It depends on the context; None where there was none like it, or nothing to correct.
+    """
+    if not (measured.kv_bytes and measured.kv_tokens and measured.context == found.context):
+        return None
+    counted, _ = cache_of(measured.kv_bytes, found.kv_bytes_per_token, found.block, found.context)
+    if counted is not None and abs(counted / measured.kv_tokens - 1) < ALIKE:
+        return None
+    return max(1, round(measured.kv_bytes / measured.kv_tokens))
+
+
 def precision(model: Model) -> str:
     """What `capacity` calls the model's stored weights."""
     if model.quantization is None:
@@ -104,22 +117,9 @@ def _learned(found: Capacity, measured: EngineMemory) -> dict[str, Any]:
     learned: dict[str, Any] = {"overhead": Overhead(*parts)}
     if measured.weights and measured.weights > found.draft:
         learned["loaded"] = measured.weights - found.draft
-    if per_token := _taken_by_token(found, measured):
+    if per_token := taken_by_token(found, measured):
         learned["per_token"] = per_token
     return learned
-
-
-def _taken_by_token(found: Capacity, measured: EngineMemory) -> int | None:
-    """What a token took where that is not what all layers keep: some look back only so far, or keep a state instead.
-
-    It depends on the context; None where there was none like it, or nothing to correct.
-    """
-    if not (measured.kv_bytes and measured.kv_tokens and measured.context == found.context):
-        return None
-    counted, _ = cache_of(measured.kv_bytes, found.kv_bytes_per_token, found.block, found.context)
-    if counted is not None and abs(counted / measured.kv_tokens - 1) < ALIKE:
-        return None
-    return max(1, round(measured.kv_bytes / measured.kv_tokens))
 
 
 def _kv_gib(profile: Profile, device: Device) -> float | None:

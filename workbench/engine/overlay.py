@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from workbench import figures
 from workbench.catalog.capacity import Capacity
+from workbench.engine.fit import taken_by_token
 from workbench.events import EngineMemory
 from workbench.words import Sentence
 
@@ -19,7 +20,6 @@ NAMES = {
     "kv": Sentence("KV cache"),
     "free": Sentence("Free"),
 }
-TELLING = 0.01  # of the cache; smaller differences come from figures that are printed in hundredths of a GiB
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +111,13 @@ def _reason(found: Capacity, told: EngineMemory) -> Sentence:
     """Which part made the cache larger or smaller."""
     if told.context != found.context:
         return Sentence("The difference: the estimate was for conversations of another length.")
-    cache = 0 if told.kv_bytes is None else told.kv_bytes - found.kv_budget
-    if abs(cache) <= TELLING * found.kv_budget:
+    if taken_by_token(found, told):
         return Sentence("The difference: a token takes another size of the cache than all layers together keep.")
-    causes = [each for each in rows(found, told) if each.part not in ("others", "kv", "free") and each.more * cache < 0]
-    if not causes:
+    lost = 0 if told.kv_bytes is None else found.kv_budget - told.kv_bytes
+    parts = [each for each in rows(found, told) if each.part not in ("others", "kv", "free")]
+    if abs(lost - sum(each.more for each in parts)) > abs(lost) / 2:
         return Sentence("The difference: vLLM had another share of the memory than was free before.")
-    cause = max(causes, key=lambda each: abs(each.more))
+    cause = max(parts, key=lambda each: each.more if lost > 0 else -each.more)
     values = {"part": cause.name, "size": figures.bytes_of(abs(cause.more))}
     if cause.more > 0:
         return Sentence("The difference: {part} took {size} more than estimated.", values)
