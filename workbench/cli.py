@@ -13,11 +13,13 @@ import typer
 
 from workbench import (
     __version__,
+    admission,
     cli_after,
     cli_capacity,
     cli_connections,
     cli_drafts,
     cli_export,
+    cli_ledger,
     cli_profiles,
     cli_recipes,
     cli_serve,
@@ -148,6 +150,8 @@ def quantize(
     ] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Take no finished block over from an earlier run.")] = False,
     measure_rtn: Annotated[bool, typer.Option(help="Measure plain rounding at the same plan as well.")] = True,
+    wait: cli_ledger.Wait = False,
+    anyway: cli_ledger.Anyway = False,
     as_json: Json = False,
 ) -> None:
     """Quantize layer by layer into a compressed-tensors checkpoint that vLLM loads."""
@@ -171,7 +175,7 @@ def quantize(
         "recipe": recipes.to_dict(made.recipe), "measure_rtn": measure_rtn,
         "replace": replace, "reuse": not fresh,
     }  # fmt: skip
-    job, events = run_job("quantize", spec)
+    job, events = run_job("quantize", spec, cli_ledger.asking(wait, anyway))
     if as_json:
         terminal.print_json(describe.job(job, events))
 
@@ -208,8 +212,8 @@ def make_plan(
     return plans.make(models.inspect(folder), replace(chosen, **(changes or {})), output)
 
 
-def run_job(kind: str, spec: dict[str, Any]) -> tuple[Path, list[Event]]:
-    """Run a job with its progress on stderr; its folder and all its events."""
+def run_job(kind: str, spec: dict[str, Any], ask: admission.Ask = admission.anyway) -> tuple[Path, list[Event]]:
+    """Run a job with its progress on stderr; its folder and all its events. `ask` as in `jobs.run`."""
     events: list[Event] = []
     folder = jobs.create(kind, spec)
     with terminal.JobProgress() as progress:
@@ -218,7 +222,7 @@ def run_job(kind: str, spec: dict[str, Any]) -> tuple[Path, list[Event]]:
             events.append(event)
             progress(event)
 
-        run_until_done(jobs.run(folder, on_event, settings.load()))
+        run_until_done(jobs.run(folder, on_event, settings.load(), ask))
     return folder, events
 
 
@@ -245,6 +249,7 @@ cli_capacity.register(app)
 cli_after.register(app)
 cli_recipes.register(app)
 cli_serve.register(app)
+cli_ledger.register(app)
 cli_profiles.register(app)
 cli_connections.register(app)
 cli_watch.register(app)

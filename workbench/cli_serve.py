@@ -1,18 +1,21 @@
 """`lathe serve`: an engine by its options or by a kept profile, started, kept, or written in another form."""
 
+import asyncio
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from workbench import cli_apart, settings, terminal
+from workbench import cli_apart, cli_ledger, settings, terminal
+from workbench.admission import Ask
 from workbench.cli_engine import Context, DraftTokens, drafting_of, servable
 from workbench.cli_watch import Figures
 from workbench.engine.lora import read_adapter
 from workbench.engine.profile import Profile
 from workbench.errors import WorkbenchError
-from workbench.events import EngineReady, Event
+from workbench.events import EngineReady, EngineSample, Event, Note
 from workbench.interrupt import run_until_done
 from workbench.words import say
 
@@ -53,6 +56,9 @@ Extra = Annotated[
     list[str] | None, typer.Option("--engine-argument", help="One further argument for vLLM; repeatable.")
 ]
 Port = Annotated[int | None, typer.Option(help="0 takes a free one.")]
+UnloadIdle = Annotated[
+    float | None, typer.Option(metavar="MINUTES", min=0.01, help="End it when it had nothing to do for so long.")
+]
 FORMS = ("command", "systemd", "compose")
 
 
@@ -102,6 +108,9 @@ def serve(
         ),
     ] = "",
     figures_file: Figures = None,
+    wait: cli_ledger.Wait = False,
+    anyway: cli_ledger.Anyway = False,
+    unload_idle: UnloadIdle = None,
     separate: cli_apart.Separate = "",
     prefill_url: cli_apart.PrefillUrl = None,
     decode_url: cli_apart.DecodeUrl = None,
@@ -146,7 +155,7 @@ def serve(
     elif show or form:
         print(_written(chosen, form or FORMS[0]), end="")
     else:
-        _run(chosen, figures_file)
+        _run(chosen, figures_file, cli_ledger.asking(wait, anyway), unload_idle)
 
 
 def _chosen(model: Path | None, profile: str, given: dict[str, Any]) -> Profile:
@@ -177,12 +186,14 @@ def _written(chosen: Profile, form: str) -> str:
     return exports.FORMS[form](settled, built, known)
 
 
-def _run(chosen: Profile, figures_file: Path | None) -> None:
+def _run(chosen: Profile, figures_file: Path | None, ask: Ask, unload_idle: float | None) -> None:
+    from workbench.engine.idle import Idle
     from workbench.engine.payoff_note import PayoffNote
     from workbench.engine.recording import recorded
     from workbench.engine.served import log_file, watched
 
     async def work() -> None:
+        watch, idle = Idle(), asyncio.Event()
         async with recorded(chosen.served_name, figures_file) as run:
             with terminal.JobProgress() as progress:
 
@@ -192,8 +203,16 @@ def _run(chosen: Profile, figures_file: Path | None) -> None:
                     if isinstance(event, EngineReady):
                         progress.stop()
                         print(f"{event.url}/v1\n{say('key: {key}', key=event.key)}", flush=True)
+                    elif isinstance(event, EngineSample) and watch.seconds(event) >= 60 * (unload_idle or math.inf):
+                        idle.set()
 
-                await watched(chosen, settings.load(), PayoffNote(chosen, take), log_file(chosen.model.name))
+                told, log = PayoffNote(chosen, take), log_file(chosen.model.name)
+                serving = asyncio.ensure_future(watched(chosen, settings.load(), told, log, ask))
+                if await cli_ledger.until_idle(serving, idle):
+                    values = {"name": chosen.served_name, "minutes": f"{unload_idle:g}"}
+                    progress(
+                        Note("{name} had nothing to do for {minutes} {minutes:minute|minutes} and is unloaded.", values)
+                    )
 
     run_until_done(work())
 

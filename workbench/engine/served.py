@@ -8,7 +8,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from workbench import paths
+from workbench import admission, paths
+from workbench.admission import Ask
 from workbench.engine import monitor, serve, together
 from workbench.engine.client import Endpoint
 from workbench.engine.profile import Profile
@@ -54,7 +55,9 @@ async def opened(
         await asyncio.gather(serving, return_exceptions=True)
 
 
-async def watched(profile: Profile, settings: Settings, on_event: Callable[[Event], None], log: Path) -> None:
+async def watched(
+    profile: Profile, settings: Settings, on_event: Callable[[Event], None], log: Path, ask: Ask = admission.anyway
+) -> None:
     """As `serve`, with the engine's figures once a second from when it is ready."""
     watching: asyncio.Task | None = None
 
@@ -65,7 +68,7 @@ async def watched(profile: Profile, settings: Settings, on_event: Callable[[Even
             watching = asyncio.ensure_future(monitor.watch(Endpoint(event.url, event.key, event.model), on_event))
 
     try:
-        await serve.serve(profile, settings, take, log)
+        await serve.serve(profile, settings, take, log, ask=ask)
     finally:
         if watching:
             watching.cancel()

@@ -1,0 +1,101 @@
+"""`lathe ledger`: who holds this machine's memory, and what a start does where others hold it."""
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from workbench import terminal
+from workbench.errors import WorkbenchError
+from workbench.words import say
+
+if TYPE_CHECKING:  # the program starts without them
+    from workbench.admission import Ask
+    from workbench.ledger import Book
+
+Wait = Annotated[bool, typer.Option("--wait", help="Where others hold the memory: start when it is free.")]
+Anyway = Annotated[bool, typer.Option("--anyway", help="Start also where others hold the memory.")]
+
+
+def ledger(
+    stop: Annotated[int | None, typer.Option("--stop", help="End the one of this number, in whatever Lathe.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout, for programs.")] = False,
+) -> None:
+    """The running jobs and engines of every Lathe: the memory that each stated and what it really holds."""
+    from workbench import ledger as ledgers
+
+    book = ledgers.book()
+    if stop is not None:
+        if not 1 <= stop <= len(book.held):
+            raise WorkbenchError("The ledger has no number {number}.", "`lathe ledger` lists it.", number=stop)
+        ledgers.stop(book.held[stop - 1].entry)
+    elif as_json:
+        terminal.print_json(_plain(book))
+    else:
+        _print(book)
+
+
+def asking(wait: bool, anyway: bool) -> "Ask":
+    """The answer that the options give to a conflict; without any it is refused."""
+    from workbench import admission
+
+    if wait and anyway:
+        raise WorkbenchError("--wait and --anyway exclude each other.", "Give one of them.")
+    return admission.wait if wait else admission.anyway if anyway else admission.refuse
+
+
+async def until_idle(serving: "asyncio.Future[None]", idle: asyncio.Event) -> bool:
+    """Run an engine to its end, or end it once it is idle; whether that was so."""
+    waiting = asyncio.ensure_future(idle.wait())
+    try:
+        await asyncio.wait({serving, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        if serving.done():
+            serving.result()
+        return not serving.done()
+    finally:
+        waiting.cancel()
+        serving.cancel()
+        await asyncio.gather(serving, waiting, return_exceptions=True)
+
+
+def _plain(book: "Book") -> dict[str, Any]:
+    return {
+        "devices": {
+            device: {"name": room.name, "total": room.total, "free": room.free, "left": book.left(device)}
+            for device, room in book.rooms.items()
+        },
+        "held": [
+            {
+                "kind": held.entry.kind, "name": held.entry.name, "since": held.entry.since,
+                "owner": held.entry.owner[0], "pid": held.entry.root[0] or None,
+                "stated": dict(held.entry.needs), "held": dict(held.used), "pending": dict(held.pending),
+            }
+            for held in book.held
+        ],
+    }  # fmt: skip
+
+
+def _print(book: "Book") -> None:
+    from workbench import figures
+
+    for device, room in book.rooms.items():
+        told = say(
+            "{device}: {free} of {total} free, {left} left when all have taken what they stated",
+            device=room.name, free=figures.bytes_of(room.free), total=figures.bytes_of(room.total),
+            left=figures.bytes_of(max(0, book.left(device))),
+        )  # fmt: skip
+        terminal.out.print(told, markup=False)
+    if not book.held:
+        terminal.out.print(say("No job and no engine of Lathe holds memory."))
+        return
+    rows = []
+    for number, held in enumerate(book.held, 1):
+        for device in held.entry.needs or ("cpu",):
+            stated, used = (figures.bytes_of(sizes.get(device)) for sizes in (held.entry.needs, held.used))
+            rows.append((str(number), held.entry.title, book.rooms[device].name, stated, used))
+    terminal.table(("", "", say("Device"), say("stated"), say("really held")), rows)
+
+
+def register(app: typer.Typer) -> None:
+    """Add this command to the program."""
+    app.command()(ledger)
