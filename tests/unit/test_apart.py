@@ -187,6 +187,21 @@ async def test_running_engines_are_asked_one_after_the_other_and_followed(tmp_pa
         await serving.stop()
 
 
+async def test_several_engines_of_a_kind_all_get_work(tmp_path):
+    with legs() as prefill, legs() as other, legs() as decode, legs() as last:
+        for each in (prefill, other):
+            each.pages["/v1/chat/completions"] = (200, json.dumps(HANDED))
+        there = separation.of_urls((prefill.url, other.url), (decode.url, last.url), "secret")
+        serving = Serving(tmp_path, there)
+        ready = await serving.ready()
+        assert list(serving.run.legs) == ["prefill 1", "prefill 2", "decode 1", "decode 2"]
+        replies = await asyncio.gather(*(ask(ready.url) for _ in range(4)))
+        assert [text for _, text in replies] == ["one two"] * 4
+        assert len(decode.requests) == len(last.requests) == 2
+        assert sum(each.asked.count("/v1/chat/completions") for each in (prefill, other)) == 4
+        await serving.stop()
+
+
 async def test_a_prompt_that_prefill_refuses_never_reaches_decode(tmp_path):
     with legs() as prefill, legs() as decode:
         serving = Serving(tmp_path, separation.of_urls((prefill.url,), (decode.url,), "secret"))

@@ -74,9 +74,9 @@ def router(urls: Mapping[str, str], port: int, figures_port: int, key: str, pyth
             argv += [f"--{role}", url]
     argv += [
         "--host", HOST, "--port", str(port), "--prometheus-host", HOST, "--prometheus-port", str(figures_port),
-        # By the cache it would first ask two engines for the rendered prompt and its tokens, within the time to the
-        # first token; with one prefill engine there is nothing to choose.
+        # To choose by the cache, it first asks the engines for the rendered prompt, within the time to the first token.
         "--prefill-policy", "cache_aware" if len(by_role["prefill"]) > 1 else "round_robin",
+        "--balance-abs-threshold", "0", "--balance-rel-threshold", "1",  # but an idle engine goes before the cache
         "--decode-policy", "round_robin",
         "--health-check-interval-secs", str(HEALTH_S), "--health-failure-threshold", "1",
         "--worker-startup-check-interval", str(HEALTH_S),

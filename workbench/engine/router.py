@@ -120,18 +120,20 @@ class Router:
         decoding = {name: each for name, each in self.endpoints.items() if role_of(name) == "decode"}
         before = await _external(decoding)
         began_s = time.monotonic()
-        for number in range(max(len(decoding), len(self.endpoints) - len(decoding))):
-            body = {"model": self.model, "prompt": f"{number} {WORDS}", "max_tokens": 4, "temperature": 0}
-            try:
-                (await client.post("/v1/completions", json=body)).raise_for_status()
-            except httpx.HTTPStatusError as error:
-                failed = refused(error.response.status_code, error.response.text)
-                self.on_event(Note(failed.message, failed.values, "warning"))
-                return None
-            except httpx.HTTPError as error:
-                reason = str(error) or type(error).__name__
-                self.on_event(Note("The warm-up request failed: {reason}", {"reason": reason}, "warning"))
-                return None
+        bodies = [
+            {"model": self.model, "prompt": f"{number} {WORDS}", "max_tokens": 4, "temperature": 0}
+            for number in range(max(len(decoding), len(self.endpoints) - len(decoding)))
+        ]
+        try:  # at once, so that the router spreads them
+            replies = await asyncio.gather(*(client.post("/v1/completions", json=body) for body in bodies))
+        except httpx.HTTPError as error:
+            reason = str(error) or type(error).__name__
+            self.on_event(Note("The warm-up request failed: {reason}", {"reason": reason}, "warning"))
+            return None
+        if reply := next((reply for reply in replies if reply.status_code != 200), None):
+            failed = refused(reply.status_code, reply.text)
+            self.on_event(Note(failed.message, failed.values, "warning"))
+            return None
         taken_s = time.monotonic() - began_s
         after = await _external(decoding)
         for name in decoding:
