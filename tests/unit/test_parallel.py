@@ -1,7 +1,10 @@
 """An engine on several devices: its flags, what cannot be cut is a sentence, what each holds."""
 
 import json
+import os
 import shlex
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +12,7 @@ import pytest
 import yaml
 
 from workbench.catalog.folder import inspect
-from workbench.engine import command, exports, parallel
+from workbench.engine import command, exports, parallel, probe
 from workbench.engine.facts import EngineFacts
 from workbench.engine.old_flags import translate
 from workbench.engine.profile import Profile
@@ -165,11 +168,27 @@ def test_what_one_device_holds(tiny):
 
 def test_the_probe_knows_ray_and_the_parsers(tmp_path):
     """Of the interpreter that runs the tests, which holds vLLM."""
-    import subprocess
-    import sys
-
-    from workbench.engine import probe
-
     told = subprocess.run([sys.executable, "-I", probe.__file__], capture_output=True, text=True, check=True)
     found = json.loads(told.stdout.splitlines()[-1])
     assert "hermes" in found["tool_parsers"] and found["ray"] in (True, False)
+
+
+def test_the_command_line_has_all_of_it(tiny, tmp_path):
+    env = {**os.environ, "LATHE_HOME": str(tmp_path), "LATHE_LANGUAGE": "en"}
+
+    def lathe(*options):
+        command = [sys.executable, "-m", "workbench.cli", "serve", str(tiny), "--show", *options]
+        return subprocess.run(command, capture_output=True, text=True, env=env, timeout=60)
+
+    shown = lathe(
+        "--tensor-parallel", "2", "--pipeline-parallel", "2", "--data-parallel", "2", "--executor", "mp",
+        "--tool-parser", "hermes",
+    ).stdout  # fmt: skip
+    for part in (
+        "--tensor-parallel-size 2", "--pipeline-parallel-size 2", "--data-parallel-size 2",
+        "--distributed-executor-backend mp", "--enable-auto-tool-choice --tool-call-parser hermes",
+    ):  # fmt: skip
+        assert part in shown, part
+    refused = lathe("--tensor-parallel", "3")
+    assert refused.returncode == 1 and "4 attention heads" in refused.stderr
+    assert "Ray executor" in lathe("--ray-address", "head:6379").stderr
