@@ -6,6 +6,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout
 from ui import language
 from ui.engines import Engines
 from ui.serve.legs_view import LegsView
+from ui.widgets.access_line import AccessLine
 from ui.widgets.badge import Badge
 from ui.widgets.banner import Banner
 from ui.widgets.button import button
@@ -66,6 +67,7 @@ class EngineCard(Card):
         self.timeline, self.progress, self.last_line = self.start.timeline, self.start.progress, self.start.last_line
         self.retry_button = button("Start again", lambda: self.retry_asked.emit(self._length), icon="restart-line")
         self.failure = FailureCard(self.retry_button)
+        self.access = AccessLine()
         self._build()
 
     def show_model(self, model: Model | None) -> None:
@@ -104,6 +106,7 @@ class EngineCard(Card):
         self.stop_button.setVisible(running)
         self.stop_button.setEnabled(state != "stopping")
         self.chat_button.setVisible(state == "ready")
+        self.access.show_ready(run.ready if state == "ready" else None)
         self._show_memory(run, state)
         self._warn(running)
         self.start.show_start(run, state, now_s, engines.silent_s(self.side))
@@ -138,6 +141,7 @@ class EngineCard(Card):
         whose.addWidget(self.precision)
         self.body.addLayout(whose)
         self.body.addWidget(self.weights)
+        self.body.addWidget(self.access)
         self._warnings = QVBoxLayout()
         self.body.addLayout(self._warnings)
         self.body.addWidget(self.failure)
