@@ -135,7 +135,8 @@ class _Front:
         """Raise a WorkbenchError where running engines cannot use the others' cache, as far as they tell."""
         if all(leg.profile for leg in self.legs.values()):
             return
-        first, *others = served = {name: await attached.ask(endpoint) for name, endpoint in endpoints.items()}
+        served = {name: await attached.ask(endpoint) for name, endpoint in endpoints.items()}
+        first, *others = served
         for name in others:
             for field, what in TOLD.items():
                 one, other = getattr(served[first], field), getattr(served[name], field)

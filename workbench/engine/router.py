@@ -43,7 +43,7 @@ class Router:
         self.endpoints = endpoints
         self.port = port or sockets.free_port()
         self.model = next(iter(endpoints.values())).model
-        self.key = next(iter(endpoints.values())).key
+        self.key = next((endpoint.key for endpoint in endpoints.values() if endpoint.key), "")
         urls = {name: endpoint.root for name, endpoint in endpoints.items()}
         figures_port = sockets.free_port({self.port})
         self.command = handover.router(urls, self.port, figures_port, self.key, facts.python)
