@@ -36,7 +36,7 @@ class ConflictBox(QDialog):
         self.sentence = label(role="section", wrap=True)
         language.bind(self.sentence.setText, "{wanted} does not fit beside what runs", wanted=conflict.wanted)
         self.figures = label(role="muted", wrap=True)
-        language.bind(self.figures.setText, "It needs {needed}. Of {device}, {left} are left.", **short.values)
+        language.bind(self.figures.setText, "It needs {needed}; {left} of {device} memory are left.", **short.values)
         self._choices = QGridLayout()
         self._choices.setHorizontalSpacing(16)
         self._choices.setVerticalSpacing(8)
@@ -66,9 +66,11 @@ class ConflictBox(QDialog):
         whole.addWidget(self.sentence)
         whole.addWidget(self.figures)
         whole.addSpacing(4)
-        for held in standing:
-            whole.addWidget(_line(held, device))
-        whole.addSpacing(12)
+        for held in standing if len(self.stops) == 1 < len(standing) else ():
+            words = label(wrap=True)
+            language.show(words.setText, _told(held, device))
+            whole.addWidget(words)
+        whole.addSpacing(8)
         whole.addLayout(self._choices)
         foot = QHBoxLayout()
         foot.addStretch(1)
@@ -77,9 +79,10 @@ class ConflictBox(QDialog):
         whole.addLayout(foot)
 
     def _stop(self, stop: tuple[Held, ...], device: str) -> QWidget:
+        if len(stop) == 1:
+            return self._choice("Stop and start", stop, _told(stop[0], device), icon="stop-fill")
         size = figures.bytes_of(sum(held.gives(device) for held in stop))
-        names = ", ".join(str(held.entry.title) for held in stop)
-        explained = Sentence("{names}: gives back {size}", {"names": names, "size": size})
+        explained = Sentence("All of these end and give back {size}.", {"size": size})
         return self._choice("Stop and start", stop, explained, icon="stop-fill")
 
     def _choice(self, template: str, value: Any, explained: Sentence, icon: str, first: bool = False) -> QWidget:
@@ -145,12 +148,10 @@ def _setter(future: asyncio.Future) -> Callable[[Any], None]:
     return set_once
 
 
-def _line(held: Held, device: str) -> QWidget:
+def _told(held: Held, device: str) -> Sentence:
     """Who, what it stated and what it really holds."""
-    words = label(role="body", wrap=True)
     values = {
         "title": held.entry.title, "stated": figures.bytes_of(held.entry.needs.get(device)),
         "held": figures.bytes_of(held.used.get(device)),
     }  # fmt: skip
-    language.bind(words.setText, "{title}: stated {stated}, holds {held}", **values)
-    return words
+    return Sentence("{title}: stated {stated}, holds {held}", values)

@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QFrame, QGridLayout, QHBoxLayout, QVBoxLayout, QWi
 from ui import language
 from ui.tasks import Tasks
 from ui.widgets.button import button
+from ui.widgets.elided import Elided
 from ui.widgets.label import label
 from workbench import figures, ledger
 from workbench.ledger import Book, Entry, Held
@@ -16,7 +17,7 @@ from workbench.words import Sentence
 
 LOOK_S = 2.0
 WIDTH = 520
-LEFT = Qt.AlignmentFlag.AlignVCenter
+WHOLE = Qt.AlignmentFlag(0)  # of its cell
 RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
 
 
@@ -106,15 +107,16 @@ class LedgerBox(QFrame):
                 row = self.rows[each.entry.id] = _Row(each.entry, self.close)
                 at = self._grid.rowCount()
                 for column, part in enumerate(row.parts):
-                    self._grid.addWidget(part, at, column, RIGHT if column else LEFT)
+                    self._grid.addWidget(part, at, column, RIGHT if column else WHOLE)
+                    part.show()  # at once, so that it counts in the height below
             self.rows[each.entry.id].show_held(each)
         if book:
             language.show(self.rooms.setText, "\n".join(map(str, _rooms(book))))
         else:
             language.bind(self.rooms.setText, "Looking…")
-        # Wrapped words are as high as they are at this width.
-        self.layout().activate()
-        self.resize(WIDTH, self.layout().totalHeightForWidth(WIDTH))
+        for layout in (self._grid, self.layout()):
+            layout.invalidate()
+        self.resize(WIDTH, self.layout().totalHeightForWidth(WIDTH))  # the height of wrapped words at this width
         if self._anchor:
             place = self._anchor.mapTo(self.parentWidget(), QPoint(0, self._anchor.height() + 8))
             self.move(min(place.x(), self.parentWidget().width() - WIDTH - 8), place.y())
@@ -124,8 +126,8 @@ class _Row:
     """One entry: who, what it stated, what it holds, and its end. Its parts stay while the figures move."""
 
     def __init__(self, entry: Entry, then: Callable[[], object]):
-        self.title, self.stated, self.held = label(wrap=True), label(), label()
-        language.show(self.title.setText, entry.title)
+        self.title, self.stated, self.held = Elided(), label(), label()
+        language.show(self.title.show_text, entry.title)
         self.stop = button("Stop", lambda: (ledger.stop(entry), then()), icon="stop-fill", kind="quiet", only_icon=True)
         language.bind(self.stop.setAccessibleName, "Stop {title}", title=entry.title)
         self.parts = (self.title, self.stated, self.held, self.stop)

@@ -12,7 +12,6 @@ from PySide6.QtWidgets import (
     QLabel,
     QLineEdit,
     QListWidget,
-    QSpinBox,
     QVBoxLayout,
     QWidget,
 )
@@ -21,6 +20,7 @@ from ui import language
 from ui.tasks import Tasks
 from ui.widgets.button import button
 from ui.widgets.label import label, restyle
+from ui.widgets.optional_number import OptionalNumber
 from workbench import figures, paths
 from workbench.engine import facts
 from workbench.errors import WorkbenchError
@@ -47,7 +47,8 @@ class SettingsDialog(QDialog):
         self.finding = label(role="caption", wrap=True)
         self.folders = QListWidget()
         self.folders.setMaximumHeight(120)
-        self.unload = QSpinBox(minimum=0, maximum=24 * 60)
+        self.unload = OptionalNumber(24 * 60, step=5, otherwise="never")
+        self.unload.setMinimumWidth(96)
         self.unload.setValue(settings.unload_idle)
         self.unload.valueChanged.connect(lambda minutes: self._set("unload_idle", minutes))
         self._fill()
@@ -74,12 +75,15 @@ class SettingsDialog(QDialog):
         edit.addWidget(remove)
         edit.addStretch(1)
         folders = _beside(self.folders, edit)
+        unload = QHBoxLayout()
+        unload.addWidget(self.unload)
+        unload.addStretch(1)
         rows = (
             (_named(label("Language"), self.language), self.language),
             (_named(label("Theme"), self.theme), self.theme),
             (_named(label("Engine interpreter"), self.interpreter), interpreter),
             (label(), self.finding),
-            (_named(label("Unload idle engines after"), self.unload), self.unload),
+            (_named(label("Unload idle engines after"), self.unload), unload),
             (_named(label("Model folders"), self.folders), folders),
             (label("Lathe keeps its files in", "muted"), QLabel(str(paths.home()))),
         )
@@ -113,7 +117,6 @@ class SettingsDialog(QDialog):
             for code, name in entries:
                 box.addItem(name, code)
             box.setCurrentIndex(box.findData(chosen))
-        self.unload.setSpecialValueText(say("never"))
         self.unload.setSuffix(say(" min"))
         self.folders.clear()
         self.folders.addItems(self._settings.model_folders)

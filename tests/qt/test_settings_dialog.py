@@ -61,3 +61,13 @@ async def test_model_folders_are_added_once_and_removed(dialog, settings):
     dialog.folders.setCurrentRow(0)
     dialog._remove_folder()
     assert settings.model_folders == ("/b",)
+
+
+async def test_unloading_idle_engines_is_off_until_minutes_are_chosen(dialog, settings):
+    named = []
+    dialog.changed.connect(named.append)
+    assert settings.unload_idle == 0 and dialog.unload.text() == "never"
+    dialog.unload.setValue(15)
+    assert (settings.unload_idle, dialog.unload.text(), named) == (15, "15 min", ["unload_idle"])
+    language.choose("zh_CN")
+    assert dialog.unload.text() == "15 分钟"
