@@ -70,7 +70,10 @@ async def test_an_engine_waits_is_seen_to_wait_and_starts_by_itself(
     await until(lambda: conflicts.box)
     box = conflicts.box
     assert "Engine of model does not fit beside what runs" in box.sentence.text()
-    assert "1.0 GB of CPU memory are left" in box.figures.text() and "Engine of blocker" in box.stops[0].accessibleDescription()
+    assert (
+        "1.0 GB of CPU memory are left" in box.figures.text()
+        and "Engine of blocker" in box.stops[0].accessibleDescription()
+    )
     assert engines.state("original") == "starting"
     box.wait.click()
     await until(lambda: engines.state("original") == "waiting")

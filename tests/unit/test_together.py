@@ -1,6 +1,9 @@
 """Whether a pair of engines fits, and in which order it starts."""
 
-from workbench.engine.together import Need, decide
+from workbench import ledger, memory
+from workbench.engine.profile import Profile
+from workbench.engine.together import Need, decide, of_profiles
+from workbench.memory import Measured, Room
 
 GB = 10**9
 
@@ -35,3 +38,12 @@ def test_a_pair_on_a_gpu_starts_in_turn_with_shares_that_cover_each_and_fit_in_w
 
 def test_no_free_memory_at_all():
     assert decide(Need(GB, GB), Need(GB, GB), 0, 24 * GB, "gpu").order == "one at a time"
+
+
+def test_a_pair_reckons_with_what_others_will_still_take(tiny, tmp_path, monkeypatch):
+    monkeypatch.setenv("LATHE_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(memory, "measure", lambda roots: Measured({"cpu": Room("CPU", 24 * GB, 12 * GB)}, {}))
+    assert of_profiles(Profile(tiny), Profile(tiny)).order == "at once"
+    job = ledger.new("quantize", "large", {"cpu": 9 * GB})
+    assert ledger.claim(job, memory.measure([]))[0]
+    assert of_profiles(Profile(tiny), Profile(tiny)).order == "one at a time"

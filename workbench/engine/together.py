@@ -4,11 +4,12 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from workbench import figures
+from workbench import figures, ledger
 from workbench.catalog.capacity import devices
 from workbench.catalog.folder import inspect
 from workbench.engine.fit import Need, need
 from workbench.engine.profile import Profile
+from workbench.memory import HOST, gpu
 from workbench.words import Sentence
 
 Order = Literal["at once", "in turn", "one at a time"]
@@ -52,7 +53,11 @@ def decide(first: Need, second: Need, free_bytes: int, total_bytes: int, kind: s
 
 
 def of_profiles(first: Profile, second: Profile) -> Together:
-    """The order for two profiles on this machine's first device as it is now; reads both models' headers."""
+    """The order for two profiles on this machine's first device, in what nobody holds or will still take of it.
+
+    Reads both models' headers.
+    """
     device = devices()[0]
+    left = ledger.book().left(HOST if device.kind == "cpu" else gpu(0))
     needs = [need(inspect(profile.model), profile, device) for profile in (first, second)]
-    return decide(*needs, device.free_bytes, device.total_bytes, device.kind)
+    return decide(*needs, max(0, left), device.total_bytes, device.kind)
