@@ -15,7 +15,7 @@ from ui.serve.both_ways import BothWays
 from ui.serve.drafts import Drafts
 from ui.serve.remotes import Remotes
 from ui.serve.separations import Separations
-from ui.serve.slot import Slot
+from ui.serve.slots import Slots
 from ui.serve.surface import ServeSurface
 from ui.tasks import Tasks
 from ui.widgets.slot_tab import NAMES
@@ -46,7 +46,6 @@ class ServePage(Page):
         self._device: Device | None = None
         self._facts: EngineFacts | None = None
         self._facts_error: WorkbenchError | None = None
-        self._ran: set[str] = set()
         self._drafts = Drafts(settings, tasks, notices, self)
         self._drafts.changed.connect(self.touch)
         self._separations = Separations(tasks, self)
@@ -55,10 +54,12 @@ class ServePage(Page):
         self.head.addStretch(1)
         self.start_button = self.set_primary("Start", self.start, icon="play-fill")
         self._lay_out()
-        self.slots = {side: Slot(form) for side, form in self.forms.items()}
+        self.slots = Slots(settings, tasks, engines, self.forms, self)
+        self.slots.filled.connect(self._on_filled)
+        self.slots.weighed.connect(self._on_weighed)
         self.remotes = Remotes(engines, tasks, notices, self.view.sources, self.view.remote_forms)
         self.remotes.changed.connect(self._on_source)
-        engines.changed.connect(self._on_engine)
+        engines.changed.connect(lambda _side: self.touch())
         engines.sampled.connect(lambda _side: self.touch())
         engines.reduced.connect(lambda side: self.forms[side].show_profile(engines.profile(side)))
         # A start tells little by itself: its seconds must run all the same.
@@ -80,15 +81,13 @@ class ServePage(Page):
 
     def open_pair(self, original: Path, quantized: Path) -> None:
         """Put both into their slots, read beside the window."""
-        self.begin(self._open_pair({"original": original, "quantized": quantized}))
+        self.slots.open("original", original)
+        self.slots.open("quantized", quantized)
+        self._choose("quantized")
 
     def show_model(self, side: str, model: Model | None) -> None:
         """Fill one slot with a model that was read already."""
-        self.slots[side].model = model
-        self.forms[side].show_folder(model.folder if model else None)
-        self.tabs[side].show_model(model.name if model else "")
-        self.cards[side].show_model(model)
-        self._weigh(side)
+        self.slots.put(side, model)
 
     def show_devices(self, devices: list[Device]) -> None:
         """Weigh the profiles on these devices from now on; one engine goes to the first."""
@@ -97,7 +96,7 @@ class ServePage(Page):
         self._separations.show_devices(devices)
         for side in SIDES:
             self.forms[side].show_device(self._device.kind)
-            self._weigh(side)
+        self.slots.show_device(self._device)
 
     def show_facts(self, found: EngineFacts) -> None:
         """Build the commands for this vLLM from now on."""
@@ -113,7 +112,7 @@ class ServePage(Page):
         self.touch()
 
     def statuses(self) -> list[Status]:
-        names = {side: slot.model.name for side, slot in self.slots.items() if slot.model}
+        names = {side: self.slots[side].model.name for side in SIDES if self.slots[side].model}
         starting = [side for side in SIDES if self.engines.state(side) == "starting"]
         found = [Status(Sentence("Starting {name}", {"name": names.get(side, side)})) for side in starting]
         return [*found, *([Status(Sentence("Comparing both ways"))] if self.both_ways.is_comparing else [])]
@@ -178,15 +177,13 @@ class ServePage(Page):
         self.profiles, self.losses, self.empty = view.profiles, view.losses, view.empty
         self.content.addWidget(view, 1)
         view.slot_picked.connect(self._choose)
-        view.profiles.picked.connect(lambda profile: self.begin(self._open_profile(self._side, profile)))
+        view.profiles.picked.connect(lambda profile: self.slots.open_profile(self._side, profile))
         view.profiles.failed.connect(self.notices.tell)
         for side in SIDES:
             self._connect(side)
 
     def _connect(self, side: str) -> None:
         form, card = self.forms[side], self.cards[side]
-        form.changed.connect(lambda: self._weigh(side))
-        form.model_picked.connect(lambda path: self._on_picked(side, path))
         self._drafts.attach(side, form)
         self._separations.attach(side, form)
         far = self.view.remote_cards[side]
@@ -251,29 +248,6 @@ class ServePage(Page):
             self._facts_error = error
         self.touch()
 
-    async def _open_pair(self, folders: dict[str, Path]) -> None:
-        for side, path in folders.items():
-            self.show_model(side, await asyncio.to_thread(folder.inspect, path))
-        self._choose("quantized")
-
-    async def _open_profile(self, side: str, profile: Profile) -> None:
-        """Put a profile with its model into the slot."""
-        await self._open(side, profile.model)
-        self.forms[side].show_profile(profile)
-
-    async def _open(self, side: str, path: Path) -> None:
-        try:
-            self.show_model(side, await asyncio.to_thread(folder.inspect, path))
-        except WorkbenchError:
-            self.show_model(side, None)
-            raise
-
-    def _on_picked(self, side: str, path: Path | None) -> None:
-        if path is None:
-            self.show_model(side, None)
-        else:
-            self.begin(self._open(side, path))
-
     def _is_remote(self, side: str) -> bool:
         return self.remotes.is_chosen(side)
 
@@ -289,20 +263,13 @@ class ServePage(Page):
         self.view.choose(side)
         self.touch()
 
-    def _weigh(self, side: str) -> None:
-        """Estimate anew; what runs keeps the estimate that it was started with."""
-        slot = self.slots[side]
-        if slot.model is None or not self.engines.is_running(side):
-            slot.weigh(self._device, self.settings.interpreter)
-            self._drafts.ask(side, slot.model)
-        self.touch()
+    def _on_filled(self, side: str) -> None:
+        model = self.slots[side].model
+        self.tabs[side].show_model(model.name if model else "")
+        self.cards[side].show_model(model)
 
-    def _on_engine(self, side: str) -> None:
-        """What it took is known once it has ended, and counts from then on."""
-        running = self.engines.is_running(side)
-        if side in self._ran and not running:
-            self.slots[side].weigh(self._device, self.settings.interpreter)
-        (self._ran.add if running else self._ran.discard)(side)
+    def _on_weighed(self, side: str) -> None:
+        self._drafts.ask(side, self.slots[side].model)
         self.touch()
 
     def _is_filled(self, side: str) -> bool:
