@@ -44,6 +44,7 @@ class LivePanel(QFrame):
         self._replies: deque[tuple[str, ReplyDone]] = deque(maxlen=REQUESTS)
         self._devices: deque[DeviceSample] = deque(maxlen=READINGS)
         self._readings: dict[str, tuple[Profile, bandwidth.Reading | None]] = {}
+        self._looking = asyncio.Lock()
         self._drawn: dict[Section, object] = {}  # what each last showed apart from maps and steps
         self._frames = Frames(self)
         self.span = QComboBox()
@@ -167,7 +168,8 @@ class LivePanel(QFrame):
     def _look_up(self, side: str, profile: Profile) -> None:
 
         async def look() -> None:
-            read = await asyncio.to_thread(bandwidth.reading, profile)
+            async with self._looking:  # the first look measures the memory, and two at once would halve it
+                read = await asyncio.to_thread(bandwidth.reading, profile)
             if self._readings[side][0] == profile:
                 self._readings[side] = (profile, read)
                 self.touch()

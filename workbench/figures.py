@@ -27,6 +27,15 @@ def seconds(value: float | None) -> str:
     return number(value)
 
 
+def brief(value: float | None) -> str:
+    """A short duration with its unit: "1.75 s", "35 ms", "< 1 ms"."""
+    if value is None:
+        return DASH
+    if value >= 0.9995:
+        return f"{number(value)} s"
+    return f"{value * 1000:.0f} ms" if value >= 0.001 else "< 1 ms"
+
+
 def percent(share: float | None, digits: int = 0) -> str:
     """A share of 1 as "63 %"."""
     if share is None:

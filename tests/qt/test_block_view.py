@@ -22,6 +22,11 @@ def map_of(states, at_s=1.0, unfilled=0):
     return BlockMap(at_s, len(data), sum(bool(state & 127) for state in states), 0, packed, 16, unfilled)
 
 
+def plain(label):
+    """Its words without the joiners that keep them on one line."""
+    return label.text().replace("\u2060", "").replace("\u00a0", " ")
+
+
 @pytest.fixture
 def view(qtbot):
     made = BlockView()
@@ -104,13 +109,13 @@ async def test_it_opens_large_and_lives_there(qtbot, until):
     qtbot.addWidget(part)
     part.show()
     part.show_map(map_of([0, 1, 2, 128]))
-    assert "kept for reuse&nbsp;1" in part.legend.text()
+    assert "kept for reuse 1" in plain(part.legend)
     part.open()
     large = part.large
     assert large.windowTitle() == "KV cache blocks: quantized, decode"
     assert large.amount.text() == "4 blocks of 16 tokens"
     part.show_map(map_of([1, 1, 1, 1]))
-    assert "held&nbsp;4" in large.legend.text()
+    assert "held 4" in plain(large.legend)
     qtbot.keyClick(large.view, Qt.Key.Key_End)
     assert large.pointed.text() == "Block 4: held by 1 request"
     language.choose("zh_CN")

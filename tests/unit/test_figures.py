@@ -66,6 +66,11 @@ def test_ratio_and_decibel():
     assert figures.decibel(27.31) == "27.3 dB"
 
 
+def test_a_brief_duration_has_its_unit():
+    shown = [figures.brief(value) for value in (None, 0, 3.5e-5, 0.001, 0.0349, 0.9999, 1.7483)]
+    assert shown == ["–", "< 1 ms", "< 1 ms", "1 ms", "35 ms", "1.00 s", "1.75 s"]
+
+
 def test_watts():
     shown = [figures.watts(used, limit) for used, limit in ((None, 700), (540.4, None), (540.4, 700))]
     assert shown == ["–", "540 W", "540 / 700 W"]

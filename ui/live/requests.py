@@ -31,11 +31,11 @@ class FirstToken(Section):
             told = {
                 "p95": figures.number(series.percentile(values, 95)),
                 "count": len(values),
-                "queue": figures.number(queued),
+                "queue": figures.brief(queued),
             }
             rest = Sentence("median · p95 {p95} s · {count} {count:request|requests}", told)
             if queued is not None:
-                rest = Sentence("median · p95 {p95} s · {queue} s waiting · {count}×", told)
+                rest = Sentence("median · p95 {p95} s · {queue} waiting · {count}×", told)
             line.show_value(figures.number(series.median(values)), "s", rest)
         waited = [point.queue_s for point in points]
         self.plot.show_requests([(point.side, point.ttft_s) for point in points], waited)

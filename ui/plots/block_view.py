@@ -193,7 +193,12 @@ def legend(counts: blocks.Counts) -> str:
         (held, say("held"), counts.held),
         ("".join(shared), say("shared"), counts.shared),
     )
-    return " &nbsp; ".join(f"<nobr>{mark}&nbsp;{name}&nbsp;{figures.count(count)}</nobr>" for mark, name, count in each)
+    return " &nbsp; ".join(f"{mark}{_unbroken(f' {name} {figures.count(count)}')}" for mark, name, count in each)
+
+
+def _unbroken(text: str) -> str:
+    """The text with nothing in it where a line could end: Chinese has no spaces and may break anywhere."""
+    return "".join(f"\u2060{letter}" for letter in text.replace(" ", "\u00a0"))
 
 
 def _square(shade: np.ndarray) -> str:
