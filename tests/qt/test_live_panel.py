@@ -338,8 +338,8 @@ async def test_what_it_saves_is_a_whole_picture_and_a_table(panel, engines, unti
     records = [line.split(",")[:2] for line in (tmp_path / "live.csv").read_text().splitlines()[1:]]
     assert sorted(record for _, record in records) == ["blocks", "sample", "step", "step"]
     assert {source for source, _ in records} == {"original"}
-    await until(lambda: not menu.told.isHidden())
-    assert menu.told.text() == f"Written to {tmp_path / 'live.csv'}"
+    await until(lambda: menu.told.text() == f"Written to {tmp_path / 'live.csv'}")
+    assert not menu.told.isHidden()
 
 
 async def test_where_it_cannot_write_it_says_so(panel, engines, until, told, tmp_path):
