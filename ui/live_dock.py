@@ -5,7 +5,6 @@ from PySide6.QtWidgets import QHBoxLayout, QToolButton, QWidget
 
 from ui import icons, language
 
-
 WIDTH, WIDE = 332, 460
 WIDE_FROM = 1900  # pixels of the window
 
