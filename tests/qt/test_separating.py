@@ -91,7 +91,7 @@ async def test_apart_says_what_it_costs_and_shows_the_three_commands(page, form,
     assert "loads the weights" in form.separating.words.text() and "no key" in form.separating.words.text()
     page.redraw()
     parts = re.split(r"(?m)^# ", page.command.text)[1:]
-    assert [part.splitlines()[0] for part in parts] == ["prefill", "decode", "front"]
+    assert [part.splitlines()[0] for part in parts] == ["prefill engine", "decode engine", "router"]
     assert all("NixlConnector" in part and str(form.folder) in part for part in parts[:2])
     assert "vllm_router" in parts[2] and "8001" in parts[2] and "8002" in parts[2]
     form.separating.legs.tensor["decode"].setValue(3)

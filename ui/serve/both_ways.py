@@ -93,7 +93,7 @@ class BothWays(Card):
     def show_comparison(self, found: Comparison) -> None:
         """Put both ways' figures into the table."""
         self._clear()
-        heads = (Sentence(""), WAYS["one"], WAYS["apart"], Sentence("Gain"))
+        heads = (Sentence(""), WAYS["one"], WAYS["apart"], Sentence("speed-up"))
         for column, head in enumerate(heads):
             self._put(0, column, head, "caption")
         for place, row in enumerate(found.rows(), 1):

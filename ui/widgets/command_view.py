@@ -10,6 +10,7 @@ from workbench.engine import command, handover
 from workbench.engine.facts import EngineFacts
 from workbench.engine.profile import Profile
 from workbench.engine.separation import Separation
+from workbench.engine.separation import label as label_of
 from workbench.errors import WorkbenchError
 from workbench.words import Sentence, say
 
@@ -65,7 +66,8 @@ class CommandView(QWidget):
             self._show("", Sentence("Asking the engine's interpreter what it knows…"))
             return
         built = handover.shown(separation, facts)
-        text = "\n\n".join(f"# {name}\n{command.shown(each)}" for name, each in built.items())
+        names = {name: say("router") if name == handover.FRONT else str(label_of(name)) for name in built}
+        text = "\n\n".join(f"# {names[name]}\n{command.shown(each)}" for name, each in built.items())
         self._show(text, Sentence("Free ports and a new key are taken at each start: LATHE_KEY stands for the key."))
 
     def show_error(self, error: WorkbenchError) -> None:
