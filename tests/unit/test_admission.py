@@ -262,11 +262,11 @@ def test_a_smaller_engine_fits_into_what_is_left_and_can_still_talk(tiny, monkey
     profile = Profile(tiny)
     size = engine_needs.of(profile)["cpu"]
     short = ledger.Shortage("cpu", Room("CPU", 24 * GB, 0), size, {"cpu": size - GB // 2}, ())
-    offer = engine_needs.smaller(profile, short)
+    offer = engine_needs.smaller(profile, "", short)
     assert engine_needs.of(offer.value)["cpu"] <= size - GB // 2
     assert offer.value.kv_gib < 1 and offer.value.context == 128, "all that the model has"
     too_little = replace(short, left_on={"cpu": 1000})
-    assert engine_needs.smaller(profile, too_little) is None
+    assert engine_needs.smaller(profile, "", too_little) is None
 
 
 def test_a_smaller_engine_on_a_gpu_takes_a_share_of_what_is_left(tiny, monkeypatch):
@@ -277,7 +277,7 @@ def test_a_smaller_engine_on_a_gpu_takes_a_share_of_what_is_left(tiny, monkeypat
     profile = Profile(tiny)
     assert engine_needs.of(profile) == {"gpu0": int(140 * GB * 0.92)}
     short = ledger.Shortage("gpu0", Room("H200", 140 * GB, 60 * GB), 129 * GB, {"gpu0": 60 * GB}, ())
-    offer = engine_needs.smaller(profile, short)
+    offer = engine_needs.smaller(profile, "", short)
     assert offer.value.memory_share == 0.42 and offer.value.memory_share * 140 <= 60
 
 

@@ -217,6 +217,23 @@ def test_the_real_use_of_a_tree_is_measured():
     assert memory.measure([child.pid]).used[child.pid]["cpu"] == 0
 
 
+def test_the_driver_tells_whose_memory_of_a_gpu_it_is_and_pids_of_elsewhere_mean_nothing(monkeypatch):
+    """990,000,007 stands for a pid of the host, as a driver tells it inside a container."""
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        told = {child.pid: 100 * GB, os.getpid(): 5 * GB, 990_000_007: 7 * GB}
+        monkeypatch.setattr(memory, "_gpus", lambda: [(Room("H200", 140 * GB, 20 * GB), told)])
+        found = memory.measure([child.pid])
+        assert found.used[child.pid]["gpu0"] == 100 * GB
+        assert found.rooms["gpu0"].untold == 15 * GB
+        told.pop(child.pid)
+        found = memory.measure([child.pid])
+        assert "gpu0" not in found.used[child.pid] and found.rooms["gpu0"].untold == 115 * GB
+    finally:
+        child.kill()
+        child.wait()
+
+
 async def test_what_runs_here_is_stopped_as_if_it_were_cancelled():
     async def work():
         entry = ledger.new("quantize", "m", {})

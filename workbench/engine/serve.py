@@ -89,8 +89,9 @@ async def serve(
             starts_kept.remember(profile, settings.interpreter, start.durations(told, event))
 
     try:
-        needed = await asyncio.to_thread(needs.of, profile)
-        smaller = partial(needs.smaller, profile)
+        seen = (env or {}).get("CUDA_VISIBLE_DEVICES", "")
+        needed = await asyncio.to_thread(needs.of, profile, settings.interpreter, seen)
+        smaller = partial(needs.smaller, profile, settings.interpreter)
         async with admission.place("engine", profile.model.name, needed, ask, on_event, smaller) as begun:
             engine = await _prepared(profile, settings, tell, log, key or secrets.token_urlsafe(24), env or {})
             engine.on_begun = begun
@@ -139,6 +140,8 @@ async def _prepared(
     if chosen.speculation != profile.speculation:
         values = {"name": profile.speculation.draft.name, "method": NAMES[profile.speculation.method]}
         on_event(Note("{name} is made for {method} and drafts that way.", values))
+    if remark := parallel.remark(profile.executor, profile.ray_address):
+        on_event(Note(remark.template, remark.values, "warning"))
     built = command.build(profile, port, key, known)
     built = replace(built, env={**built.env, **env})
     engine = _Engine(built, profile.served_name, port, key, on_event, log)
