@@ -54,6 +54,7 @@ def test_the_flags_and_where_the_parts_may_talk(tiny):
 def test_only_a_cluster_of_ray_may_leave_this_machine(tiny, monkeypatch):
     local = command.build(Profile(tiny, executor="ray"), 8000, "", GPU)
     assert "RAY_ADDRESS" not in local.env and local.env["VLLM_HOST_IP"] == "127.0.0.1"
+    assert parallel.remark("ray", "") is None and "network" in str(parallel.remark("ray", "head:6379"))
     far = Profile(tiny, executor="ray", ray_address="head:6379", data_parallel=2)
     built = command.build(far, 8000, "", GPU)
     assert built.env["RAY_ADDRESS"] == "head:6379"
@@ -62,6 +63,7 @@ def test_only_a_cluster_of_ray_may_leave_this_machine(tiny, monkeypatch):
     assert built.argv[built.argv.index("--host") + 1] == "127.0.0.1"  # its address for requests stays here
     monkeypatch.setenv("RAY_ADDRESS", "auto")
     found = command.build(Profile(tiny, executor="ray"), 8000, "", GPU)
+    assert parallel.remark("ray", "") and not parallel.remark("mp", "")
     assert found.env["RAY_ADDRESS"] == "auto" and "VLLM_HOST_IP" not in found.env
     assert "RAY_ADDRESS=auto" in command.shown(found)
 

@@ -8,7 +8,9 @@ from PySide6.QtWidgets import QComboBox, QLineEdit, QSpinBox, QVBoxLayout, QWidg
 
 from ui import language
 from ui.widgets.form_grid import FormGrid
+from ui.widgets.label import label
 from ui.widgets.optional_number import MARGINS
+from workbench.engine import parallel
 from workbench.engine.profile import EXECUTORS, Profile
 from workbench.words import Sentence
 
@@ -42,6 +44,8 @@ class ParallelOptions(QWidget):
         whole = QVBoxLayout(self)
         whole.setContentsMargins(0, 0, 0, 0)
         whole.addLayout(self._rows)
+        self.note = label(role="caption", wrap=True)
+        whole.addWidget(self.note)
         self.executor.activated.connect(self._on_changed)
         self.address.textEdited.connect(self._on_changed)
         language.changed.connect(self._speak)
@@ -88,7 +92,11 @@ class ParallelOptions(QWidget):
             count.setToolTip(str(self._missing.get(name, "")))
         self.executor.setEnabled("executor" not in self._missing or self.executor.currentIndex() > 0)
         self.executor.setToolTip(str(self._missing.get("executor", "")))
-        self._rows.show_row(self.address, self.executor.currentData() == "ray")
+        by_ray = self.executor.currentData() == "ray"
+        self._rows.show_row(self.address, by_ray)
+        told = parallel.remark(self.executor.currentData(), self.address.text().strip())
+        self.note.setVisible(told is not None)
+        language.show(self.note.setText, told or "")
 
     def _count(self) -> QSpinBox:
         count = QSpinBox()

@@ -230,7 +230,7 @@ def _environment(profile: Profile, key: str, facts: EngineFacts) -> dict[str, st
         if re.search(r"\s", facts.python):
             env["TORCHDYNAMO_DISABLE"] = "1"  # torch's compiler cannot name its own headers below such a folder
     if profile.executor == "ray":
-        env |= parallel.ray_environment(profile)
+        env |= parallel.ray_environment(profile.ray_address)
         if parallel.leaves_machine(env):
             for name in OWN_MACHINE:
                 del env[name]

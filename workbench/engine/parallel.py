@@ -75,15 +75,25 @@ def gpus() -> int:
     return sum(device.kind == "gpu" for device in devices())
 
 
-def ray_environment(profile: Profile) -> dict[str, str]:
+def ray_environment(address: str) -> dict[str, str]:
     """Where Ray finds its cluster: the profile's address, or what the environment says already."""
-    address = profile.ray_address or os.environ.get(RAY_ADDRESS, "")
+    address = address or os.environ.get(RAY_ADDRESS, "")
     return {RAY_ADDRESS: address} if address else {}
 
 
 def leaves_machine(env: dict[str, str]) -> bool:
     """Whether the engine's parts may lie on several machines, and then cannot talk on loopback."""
     return env.get(RAY_ADDRESS, "local") != "local"
+
+
+def remark(executor: str, ray_address: str) -> Sentence | None:
+    """What there is to know before the start of an engine whose parts lie on several machines."""
+    if executor == "ray" and leaves_machine(ray_environment(ray_address)):
+        return Sentence(
+            "The parts of an engine on a Ray cluster talk over the network and ask for no key: use a network that you "
+            "trust."
+        )
+    return None
 
 
 def _refusals(profile: Profile, model: Model | None, facts: EngineFacts) -> Iterator[Refusal]:
