@@ -140,6 +140,8 @@ async def _prepared(
     if chosen.speculation != profile.speculation:
         values = {"name": profile.speculation.draft.name, "method": NAMES[profile.speculation.method]}
         on_event(Note("{name} is made for {method} and drafts that way.", values))
+    if remark := parallel.remark(profile.executor, profile.ray_address):
+        on_event(Note(remark.template, remark.values, "warning"))
     built = command.build(profile, port, key, known)
     built = replace(built, env={**built.env, **env})
     engine = _Engine(built, profile.served_name, port, key, on_event, log)
