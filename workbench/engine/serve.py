@@ -278,7 +278,9 @@ class _Engine:
         self.on_event(EnginePhase("warmup", loaded_s))
         warmup_s = await self._warm_up(client)
         if not self.tap.heard and not any(map(plugin_words.usage_only, self.lines)):
-            self.on_event(UsageOnly("The engine reports no blocks: Lathe's plugin is missing there, or failed."))
+            self.on_event(
+                UsageOnly("The engine reports no blocks: Lathe's plugin is missing there, failed, or runs elsewhere.")
+            )
         if self.printed.memory != EngineMemory():
             self.on_event(await asyncio.to_thread(self.remember, self.printed.memory, self.guard_pid))
         self.on_event(await monitor.sampled(client))  # what the warm-up counted is not the user's
