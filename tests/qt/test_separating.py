@@ -99,6 +99,7 @@ async def test_apart_says_what_it_costs_and_shows_the_three_commands(page, form,
     prefill, decode, _ = re.split(r"(?m)^# ", page.command.text)[1:]
     page.profiles.fill_menu()
     exports = [action for action in page.profiles.menu.actions() if action.text().startswith("Write a")]
+    assert page.profiles.menu.actions()[0].text() == "Save as one engine's profile…"
     assert len(exports) == 2 and not any(action.isEnabled() for action in exports), "one command is not enough"
     assert "--tensor-parallel-size 3" in decode and "--tensor-parallel-size" not in prefill
     card = page.cards["original"]

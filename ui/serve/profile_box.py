@@ -87,7 +87,8 @@ class ProfileBox(QWidget):
         """The actions on what the slot has."""
         ready = self._shown is not None and self._facts is not None and self._alone
         self.menu.clear()
-        self.menu.addAction(say("Save as…"), self.save_as).setEnabled(self._shown is not None)
+        kept = say("Save as…") if self._alone else say("Save as one engine's profile…")
+        self.menu.addAction(kept, self.save_as).setEnabled(self._shown is not None)
         self.menu.addAction(say("Take a vLLM command…"), self.paste).setEnabled(
             self._facts is not None and not self._running
         )
