@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from workbench.quantization import awq, gptq, grid, packing, rounding
+from workbench.quantization import awq, gptq, grid, moments, packing, precision, rounding
 from workbench.quantization.graph import repeated
 from workbench.quantization.moments import Moments, output_error
 from workbench.quantization.rounding import nearest, rounded
@@ -274,3 +274,25 @@ def test_turning_symmetric_grids_lowers_the_error(loud, monkeypatch):
 
 def test_plain_rounding_turns_nothing():
     assert (nearest(torch.randn(40, 64), SYMMETRIC, BF16).grid.scale > 0).all()
+
+
+@pytest.mark.parametrize("size", [64, 192, 200, 1700])
+def test_errors_by_strips_are_those_of_the_whole_product(size):
+    torch.manual_seed(0)
+    X, wrong = torch.randn(300, size), torch.randn(2, 5, size)
+    H = X.T @ X / 300
+    right = ((wrong.double() @ H.double()) * wrong.double()).sum(-1)
+    assert torch.allclose(moments.errors(wrong, H).double(), right, rtol=1e-4)
+    assert output_error(wrong[0], H) == pytest.approx(right[0].sum().item(), rel=1e-4)
+
+
+def test_a_models_code_runs_in_16_bit_only_where_the_processor_does(monkeypatch):
+    linear, x = nn.Linear(64, 64).requires_grad_(False), torch.randn(3, 64)
+    assert precision.through(linear, x).dtype == torch.float32
+    for can, dtype in ((True, torch.bfloat16), (False, torch.float32)):
+        monkeypatch.setattr(precision, "multiplies_bfloat16", lambda can=can: can)
+        with precision.as_served():
+            assert precision.through(linear, x).dtype == dtype
+            assert torch.allclose(precision.through(linear, x).float(), linear(x), atol=0.03)
+            assert linear(x).dtype == torch.float32
+    assert precision.through(linear, x).dtype == torch.float32

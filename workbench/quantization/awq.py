@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from workbench.quantization import moments
 from workbench.quantization.grid import fit
-from workbench.quantization.moments import error_sum
 from workbench.recipe import Choice
 
 STEPS = 20  # exponents 0, 0.05 … 0.95
@@ -38,10 +38,10 @@ def search_scale(
     if len(scales) * sum(weight.numel() for weight in weights) <= TOGETHER:
         some = torch.cat(list(weights))
         wrong = torch.stack([_wrong(some, scale, choice, stored) for scale in scales])
-        errors = (wrong.flatten(0, 1) @ H).view_as(wrong).mul_(wrong).sum((1, 2))
+        errors = moments.errors(wrong.flatten(0, 1), H).view(wrong.shape[:2]).sum(1)
     else:
         errors = torch.stack(
-            [sum(error_sum(_wrong(weight, scale, choice, stored), H) for weight in weights) for scale in scales]
+            [sum(moments.error_sum(_wrong(weight, scale, choice, stored), H) for weight in weights) for scale in scales]
         )
     # The GPU is asked once, not for every candidate.
     return scales[int(errors.nan_to_num(nan=float("inf")).argmin())]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from workbench.errors import WorkbenchError
-from workbench.quantization import packing, refusals
+from workbench.quantization import packing, precision, refusals
 from workbench.quantization.experts import fused, opened, same
 from workbench.quantization.names import block_lists, in_code
 from workbench.quantization.shell import Shell
@@ -135,20 +135,22 @@ class Skeleton:
     def attend(self, block: nn.Module, normed: Tensor) -> Tensor:
         """What enters o_proj: [batch, length, heads · head_dim]."""
         args, kwargs = self._shell.arguments(block.position, normed.shape[1])
-        with _bypassed(block.self_attn, "o_proj"):
+        with _bypassed(block.self_attn, "o_proj"), precision.model_code():
             return block.self_attn(normed, *args, **kwargs)[0]
 
     def activate(self, block: nn.Module, normed: Tensor) -> Tensor:
         """What enters down_proj: [batch, length, intermediate]."""
-        with _bypassed(block.mlp, "down_proj"):
+        with _bypassed(block.mlp, "down_proj"), precision.model_code():
             return block.mlp(normed)
 
     def forward(self, block: nn.Module, inputs: Tensor) -> Tensor:
         """The whole block: by its parts where the quantization walks those, else as the model's own code runs it."""
         if not self.usual:
             return self.run(block, inputs)
-        middle = inputs + block.self_attn.o_proj(self.attend(block, block.input_layernorm(inputs)))
-        return middle + block.mlp.down_proj(self.activate(block, block.post_attention_layernorm(middle)))
+        entering = self.attend(block, block.input_layernorm(inputs))
+        middle = inputs + precision.through(block.self_attn.o_proj, entering)
+        active = self.activate(block, block.post_attention_layernorm(middle))
+        return middle + precision.through(block.mlp.down_proj, active)
 
     def run(self, block: nn.Module, inputs: Tensor) -> Tensor:
         """The block called as the model calls it."""

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from workbench.plan import Planned
+from workbench.quantization import precision
 from workbench.quantization.calibration import Sequences
 
 
@@ -22,7 +23,8 @@ def root(model: Path, sequences: Sequences | None, stored: torch.dtype, device: 
     ]
     config = (model / "config.json").read_text(encoding="utf-8")
     text = hashlib.sha256(repr(sequences.pieces if sequences else ()).encode()).hexdigest()
-    return _hash(files, config, text, str(stored), device.type, targets, torch.__version__, _program())
+    kind = device.type, precision.multiplies_bfloat16()
+    return _hash(files, config, text, str(stored), kind, targets, torch.__version__, _program())
 
 
 def following(before: str, planned: Mapping[str, Planned]) -> str:

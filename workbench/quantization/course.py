@@ -62,7 +62,7 @@ class Course:
             self._kept = KeptBlocks(self._root, self.plan.predicted_bytes)
             self._kept.tidy()
             first = self._kept.reach(self._links())
-        with precision.quick():
+        with precision.quick(), precision.as_served():
             for event in self._blocks(first):
                 yield event
                 if isinstance(event, ModuleDone) and event.fallback:

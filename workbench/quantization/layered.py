@@ -10,6 +10,7 @@ from torch import Tensor
 
 from workbench.events import Event
 from workbench.plan import Planned
+from workbench.quantization import precision
 from workbench.quantization.blocks import Skeleton
 from workbench.quantization.graph import repeated
 from workbench.quantization.moments import Moments
@@ -81,7 +82,7 @@ class LayeredTurn(Turn):
             self._move("o", lack.matrix, leaving)
         yield from self._quantize("o", leaving)
         for at, core in enumerate(cores):
-            self._add(at, self._linears["o"](core.to(skeleton.device)))
+            self._add(at, precision.through(self._linears["o"], core.to(skeleton.device)))
 
     def _mlp(self) -> Iterator[Event]:
         skeleton, block = self._skeleton, self._block
@@ -118,20 +119,20 @@ class LayeredTurn(Turn):
         yield from self._quantize("down", leaving)
         for at, batch in enumerate(self._batches()):
             active = kept[at].to(skeleton.device) if kept else skeleton.activate(block, norm(batch))
-            self._add(at, self._linears["down"](active))
+            self._add(at, precision.through(self._linears["down"], active))
 
     def _see(self, role: str, at: int, batch: Tensor, inputs: Tensor, moments: Moments, lack: Lack) -> None:
         """Gather what enters o or down, and what then still lacks to the original's stream behind it."""
         moments.add(self._counted(at, inputs))
         if self._originals:
-            missing = self._originals[at].to(batch.device) - batch - self._linears[role](inputs)
+            missing = self._originals[at].to(batch.device) - batch - precision.through(self._linears[role], inputs)
             lack.add(self._counted(at, missing), self._counted(at, inputs))
 
     def _original_attention(self, at: int) -> Tensor:
         """What enters q, k and v in the original, whose batch goes on to behind its attention."""
         batch, block = self._originals[at].to(self._skeleton.device), self._original
         normed = block.input_layernorm(batch)
-        after = batch + block.self_attn.o_proj(self._skeleton.attend(block, normed))
+        after = batch + precision.through(block.self_attn.o_proj, self._skeleton.attend(block, normed))
         self._originals[at] = after.to(self._originals[at].device)
         return normed
 
@@ -139,7 +140,7 @@ class LayeredTurn(Turn):
         """What enters gate and up in the original, whose batch goes on to behind the block."""
         batch, block = self._originals[at].to(self._skeleton.device), self._original
         normed = block.post_attention_layernorm(batch)
-        after = batch + block.mlp.down_proj(self._skeleton.activate(block, normed))
+        after = batch + precision.through(block.mlp.down_proj, self._skeleton.activate(block, normed))
         self._originals[at] = after.to(self._originals[at].device)
         return normed
 

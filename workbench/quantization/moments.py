@@ -1,9 +1,12 @@
 """Second moments of the inputs of linear layers."""
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
-STRIP = 384  # columns at a time: only strips from the diagonal to the right are computed
+STRIP = 192  # columns at a time, at least: only strips from the diagonal to the right are computed
+STRIPS = 8  # at most
 
 
 class Moments:
@@ -21,8 +24,7 @@ class Moments:
     def matrix(self) -> Tensor:
         """H, [size, size]; the sums themselves, not a copy."""
         if not self._mirrored:
-            for at in range(0, len(self._upper), STRIP):
-                end = at + STRIP
+            for at, end in _strips(len(self._upper)):
                 own = self._upper[at:end, at:end].triu_()
                 own.add_(torch.triu(own, 1).T)
                 self._upper[end:, at:end] = self._upper[at:end, end:].T
@@ -33,9 +35,9 @@ class Moments:
         """inputs: [..., size]; every row is one token."""
         rows = inputs.reshape(-1, inputs.shape[-1]).to(torch.float32)
         total = self.tokens + rows.shape[0]
-        for at in range(0, rows.shape[1], STRIP):
-            strip = self._upper[at : at + STRIP, at:]
-            strip.addmm_(rows[:, at : at + STRIP].T, rows[:, at:], beta=self.tokens / total, alpha=1 / total)
+        for at, end in _strips(rows.shape[1]):
+            strip = self._upper[at:end, at:]
+            strip.addmm_(rows[:, at:end].T, rows[:, at:], beta=self.tokens / total, alpha=1 / total)
         self.tokens, self._mirrored = total, False
 
     def scaled(self, scale: Tensor) -> "Moments":
@@ -52,4 +54,21 @@ def output_error(wrong: Tensor, moments: Tensor) -> float:
 
 def error_sum(wrong: Tensor, moments: Tensor) -> Tensor:
     """The same, left on the device."""
-    return (wrong @ moments).mul_(wrong).sum()
+    return errors(wrong, moments).sum()
+
+
+def errors(wrong: Tensor, moments: Tensor) -> Tensor:
+    """Each output's part of it, [..., out] of [..., out, in]; what two strips do to each other is computed once."""
+    found = wrong.new_zeros(wrong.shape[:-1])
+    for at, end in _strips(wrong.shape[-1]):
+        own, after = wrong[..., at:end], wrong[..., end:]
+        met = own @ moments[at:end, at:]
+        found += met[..., : end - at].mul_(own).sum(-1)
+        found.add_(met[..., end - at :].mul_(after).sum(-1), alpha=2)
+    return found
+
+
+def _strips(size: int) -> Iterator[tuple[int, int]]:
+    step = max(STRIP, -(-size // STRIPS))
+    for at in range(0, size, step):
+        yield at, min(at + step, size)

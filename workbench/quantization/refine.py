@@ -77,25 +77,25 @@ def descended(weight: Tensor, H: Tensor, integers: Tensor, grid: Grid, order: Te
     """The integers after each column, in this order, took the best value that the others leave it."""
     columns = H[order][:, order]
     wrong = (weight - grid.values(integers))[:, order].T
-    # Half the gradient by each weight; it follows every change, within a block of columns at once.
+    # Half the gradient by each weight; what lies ahead follows every change, within a block at once.
     slope = columns @ wrong
     groups = torch.div(order, grid.group_size, rounding_mode="floor")
-    scales, zeros = grid.scale.T[groups].contiguous(), grid.zero.T[groups].contiguous()
-    kept = integers[:, order].T.to(torch.float32)
-    diagonal = torch.diagonal(columns).clamp(min=torch.finfo(H.dtype).tiny).tolist()
-    for start in range(0, len(kept), BLOCK):
-        end = min(start + BLOCK, len(kept))
-        near, inside = slope[start:end], columns[start:end, start:end]
-        change = torch.empty_like(near)
-        for i in range(end - start):
-            at = start + i
-            wanted = (kept[at] - zeros[at]) * scales[at] + near[i] / diagonal[at]
-            now = grid.round(wanted, scales[at], zeros[at])
-            change[i] = (kept[at] - now) * scales[at]
-            kept[at] = now
-            near.addr_(inside[:, i], change[i])
-        slope[:start].addmm_(columns[:start, start:end], change)
-        slope[end:].addmm_(columns[end:, start:end], change)
+    kept = integers[:, order].T.to(torch.float32).contiguous()
+    diagonal = torch.diagonal(columns).clamp(min=torch.finfo(H.dtype).tiny)
+    with torch.inference_mode():  # there torch takes a third less time for each small step
+        for start in range(0, len(kept), BLOCK):
+            end = min(start + BLOCK, len(kept))
+            scales, zeros = (part.T[groups[start:end]].contiguous() for part in (grid.scale, grid.zero))
+            steps = kept[start:end].sub_(zeros)
+            moves = (scales * diagonal[start:end, None]).reciprocal_().clamp_(max=torch.finfo(H.dtype).max)
+            taken, change = torch.empty_like(steps), torch.empty_like(steps)
+            parts = slope[start:end], steps, moves, scales, grid.low - zeros, grid.high - zeros, taken, change
+            for i, (near, before, move, scale, low, high, now, changed) in enumerate(zip(*parts, strict=True), start):
+                torch.addcmul(before, near, move, out=now).round_().clamp_(low, high)
+                torch.sub(before, now, out=changed).mul_(scale)
+                slope[i + 1 : end].addr_(columns[i, i + 1 : end], changed)
+            slope[end:].addmm_(columns[start:end, end:].T, change)
+            torch.add(taken, zeros, out=steps)
     found = torch.empty_like(integers)
     found[:, order] = kept.T.to(integers.dtype)
     return found
