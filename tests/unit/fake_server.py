@@ -50,7 +50,8 @@ class FakeServer:
 
     `script` is a list of (delay in seconds, chunk): a dict becomes one event, text and bytes go out as they are.
     `pages` are further answers by path: (status, text, content type); they come before all else. `listed` are more
-    fields of each model in the list. A `strict` server refuses fields that OpenAI's interface has not.
+    fields of each model in the list. A `strict` server refuses fields that OpenAI's interface has not; `refused` has
+    what it says to certain fields.
     Set `script`, `metrics`, `status` and `body` at any time; `requests` holds the chats' bodies, `headers` theirs,
     `sent_s` the monotonic time of each chunk of the last chat, `disconnected_s` those at which a client left before
     the end.
@@ -62,6 +63,7 @@ class FakeServer:
         self.pages: dict[str, tuple[int, str, str]] = {}
         self.listed: dict[str, Any] = {}
         self.strict = False
+        self.refused: dict[str, str] = {}
         self.asked: list[str] = []
         self.requests: list[dict] = []
         self.headers: list[dict[str, str]] = []
@@ -128,6 +130,8 @@ class FakeServer:
         self.headers.append(headers)
         if self.strict and (unknown := strange(self.requests[-1])):
             return self._reply(writer, 400, json.dumps({"error": {"message": f"Unrecognized field: {unknown}"}}))
+        if said := next((said for name, said in self.refused.items() if name in self.requests[-1]), ""):
+            return self._reply(writer, 400, json.dumps({"error": {"message": said}}))
         if self.status != 200:
             return self._reply(writer, self.status, self.body)
         await self._play(reader, writer)

@@ -10,7 +10,7 @@ from fake_server import FakeServer, answer, delta, usage
 from workbench.engine import address, remote
 from workbench.engine.client import Endpoint, Sampling, chat
 from workbench.errors import WorkbenchError
-from workbench.events import EngineConnected, EngineStopped, Failed, ReplyDone, ReplyText
+from workbench.events import EngineConnected, EngineStopped, Failed, ReplyDone, ReplyFailed, ReplyText
 
 PAGE = 'vllm:num_requests_running{engine="0"} 0.0\n'
 
@@ -185,6 +185,18 @@ async def test_fields_of_vllm_go_to_vllm_alone():
     assert {name: theirs[name] for name in ("max_tokens", "temperature", "top_p", "seed")} == {
         "max_tokens": 9, "temperature": 0.5, "top_p": 0.9, "seed": 3,
     }  # fmt: skip
+
+
+async def test_a_model_that_wants_the_limit_under_its_newer_name_gets_it():
+    with FakeServer(answer("hi")) as server:
+        server.refused["max_tokens"] = "Unsupported parameter: use 'max_completion_tokens' instead."
+        last = await chat(Endpoint(server.url, model="m", vllm=False), [], Sampling(9), lambda event: None)
+        assert isinstance(last, ReplyDone)
+        assert [request.get("max_completion_tokens") for request in server.requests] == [None, 9]
+        assert "max_tokens" not in server.requests[1]
+        server.refused["max_completion_tokens"] = "nor max_completion_tokens"
+        last = await chat(Endpoint(server.url, model="m", vllm=False), [], Sampling(9), lambda event: None)
+        assert isinstance(last, ReplyFailed) and len(server.requests) == 4
 
 
 def call(index: int, name: str | None, arguments: str) -> dict:

@@ -19,6 +19,7 @@ from workbench.measure.timing import TokenTimes
 
 # A long prompt on a CPU may take minutes before its first token; the user can stop any time.
 TIMEOUT = httpx.Timeout(10, connect=5, read=900)
+LIMIT = "max_completion_tokens"  # what OpenAI's newer models want max_tokens to be called
 LINGER_S = 0.5  # for a server that keeps the connection after the last event
 
 
@@ -136,11 +137,8 @@ async def chat(
     if priority is not None and endpoint.vllm:
         body["priority"] = priority
     try:
-        async with client as http, http.stream("POST", "/v1/chat/completions", json=body) as answer:
-            if answer.status_code != 200:
-                last = refused(answer.status_code, (await answer.aread()).decode(errors="replace"))
-            else:
-                last = await stream.read(answer)
+        async with client as http:
+            last = await _answer(http, body, stream)
     except asyncio.CancelledError:
         on_event(stream.done("stopped"))
         raise
@@ -154,6 +152,17 @@ async def chat(
         last = _broken(str(error) or type(error).__name__)
     on_event(last)
     return last
+
+
+async def _answer(http: httpx.AsyncClient, body: dict[str, Any], stream: "_Stream") -> ReplyDone | ReplyFailed:
+    async with http.stream("POST", "/v1/chat/completions", json=body) as answer:
+        if answer.status_code == 200:
+            return await stream.read(answer)
+        told = (await answer.aread()).decode(errors="replace")
+    if answer.status_code == 400 and LIMIT in told and "max_tokens" in body:
+        renamed = {LIMIT if name == "max_tokens" else name: value for name, value in body.items()}
+        return await _answer(http, renamed, stream)
+    return refused(answer.status_code, told)
 
 
 class _Stream:
