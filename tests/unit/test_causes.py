@@ -76,6 +76,7 @@ def test_pydantic_says_it_shorter():
 
 def test_without_any_line_the_status_tells():
     assert "killed" in cause([], 137).sentence.template
+    assert "from elsewhere" in cause([], 143).sentence.template
     assert "itself" in cause([], 0).sentence.template
     assert cause([], 3).sentence.values == {"code": 3}
 

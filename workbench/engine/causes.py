@@ -16,7 +16,7 @@ WRAPPERS = re.compile(
     r"initialization failed|See stack trace|Application startup failed|EngineDeadError|validation error for|"
     r"Error in [\w ]+ stream generator"
 )
-KILLED = 137
+KILLED, ASKED_TO_END = 137, 143
 DIED = "engine core exited unexpectedly"
 
 
@@ -39,6 +39,11 @@ def cause(lines: Iterable[str], code: int | None) -> Cause:
         return _row(
             Sentence("The engine was killed."),
             Sentence("Most often the memory ran out: close other programs, or choose a smaller KV cache or model."),
+        )
+    if code == ASKED_TO_END:
+        return _row(
+            Sentence("The engine was asked to end from elsewhere."),
+            Sentence("By `lathe ledger`, another window or the system; start it again when it shall run."),
         )
     line = cause_line(lines)
     died = code is None or any(DIED in each for each in lines)
