@@ -35,7 +35,7 @@ class FirstToken(Section):
             }
             rest = Sentence("median · p95 {p95} s · {count} {count:request|requests}", told)
             if queued is not None:
-                rest = Sentence("median · p95 {p95} s · {queue} waiting · {count}×", told)
+                rest = Sentence("median · p95 {p95} s · {queue} waiting", told)
             line.show_value(figures.number(series.median(values)), "s", rest)
         waited = [point.queue_s for point in points]
         self.plot.show_requests([(point.side, point.ttft_s) for point in points], waited)
