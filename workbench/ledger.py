@@ -11,6 +11,7 @@ import signal
 import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from uuid import uuid4
@@ -131,6 +132,7 @@ class Book:
 
 
 _own: dict[str, asyncio.Task] = {}  # what this process runs, by entry
+_whole: ContextVar[asyncio.Task | None] = ContextVar("whole", default=None)
 
 
 def book() -> Book:
@@ -193,7 +195,7 @@ def claim(entry: Entry, measured: Measured, anyway: bool = False) -> tuple[bool,
             ending = {key for key, task in _own.items() if task.cancelling()}
             return False, state.without(ending).shortage(entry.needs) or replace(short, standing=())
         _write(entry)
-        if task := _current_task():
+        if task := _whole.get() or _current_task():
             _own[entry.id] = task
         return True, short
 
@@ -216,6 +218,11 @@ def stop(entry: Entry) -> None:
         task.cancel()
     elif entry.root[0] and _lives(entry.root):
         os.kill(entry.root[0], signal.SIGTERM)
+
+
+def stand_together() -> None:
+    """What this task enters from now on, also by tasks that it starts, is one whole: to stop a part stops this task."""
+    _whole.set(asyncio.current_task())
 
 
 def is_own(entry: Entry) -> bool:

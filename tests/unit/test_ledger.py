@@ -253,6 +253,32 @@ async def test_what_runs_here_is_stopped_as_if_it_were_cancelled():
     assert ledger.entries() == [] and not ledger.is_own(entry)
 
 
+async def test_to_stop_a_part_of_a_whole_stops_all_of_it():
+    names, ended = ("prefill", "decode"), []
+
+    async def part(name):
+        entry = ledger.new("engine", name, {})
+        ledger.claim(entry, machine())
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ledger.release(entry)
+            ended.append(name)
+
+    async def whole():
+        ledger.stand_together()
+        async with asyncio.TaskGroup() as group:
+            for name in names:
+                group.create_task(part(name))
+
+    task = asyncio.create_task(whole())
+    await asyncio.sleep(0.05)
+    ledger.stop(ledger.entries()[1])
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert sorted(ended) == sorted(names) and ledger.entries() == []
+
+
 def test_what_runs_elsewhere_is_told_to_end_and_a_stranger_with_its_pid_is_not():
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:

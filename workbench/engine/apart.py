@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
+from workbench import ledger
 from workbench.catalog.devices import devices
 from workbench.engine import attached, facts, handover, monitor, serve, sockets
 from workbench.engine import separation as separations
@@ -37,6 +38,7 @@ async def serve_separated(
     fails, the front fails with its cause.
     """
     on_event(EnginePhase("starting", time.monotonic()))
+    ledger.stand_together()
     try:
         front = await _prepared(separation, settings, on_event, log)
         failed = await front.run()
