@@ -32,6 +32,11 @@ class BlockPart(QWidget):
         head = QHBoxLayout()
         head.setSpacing(6)
         head.addWidget(SideMark(side_of(key)), 0, Qt.AlignmentFlag.AlignTop)
+        if leg := leg_word(key):
+            name = label(role="caption")
+            language.show(name.setText, leg)
+            restyle(name, "tone", side_of(key))
+            head.addWidget(name, 0, Qt.AlignmentFlag.AlignTop)
         head.addWidget(self.legend, 1)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from PySide6.QtCore import QRectF, QSize, Qt
-from PySide6.QtGui import QColor, QPainter, QPainterPath, QPen
+from PySide6.QtGui import QColor, QFont, QFontMetrics, QPainter, QPainterPath, QPen
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from ui import theme
@@ -54,10 +54,11 @@ class ShareBars(QWidget):
         worn = theme.tokens()
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        start = max((name_width(row.side, self) for row in self._rows), default=0)
         for index, row in enumerate(self._rows):
             top = index * (ROW + GAP)
-            paint_mark(painter, row.side, 1 + MARK / 2, top + ROW / 2)
-            bar = QRectF(MARK + 8, top + 1, self.width() - MARK - 9, ROW - 2)
+            paint_name(painter, row.side, top + ROW / 2, self)
+            bar = QRectF(start, top + 1, self.width() - start - 1, ROW - 2)
             outline = QPainterPath()
             outline.addRoundedRect(bar, 3, 3)
             painter.setPen(Qt.PenStyle.NoPen)
@@ -71,6 +72,28 @@ class ShareBars(QWidget):
                 painter.fillRect(QRectF(left, bar.top(), width, bar.height()), QColor(getattr(worn, name)))
                 left += width
             painter.restore()
+
+
+def name_width(key: str, widget: QWidget) -> int:
+    """Room for what `paint_name` paints, with a gap behind it."""
+    word = str(looks.leg_word(key))
+    return MARK + 8 + (QFontMetrics(_small(widget)).horizontalAdvance(word) + 4 if word else 0)
+
+
+def paint_name(painter: QPainter, key: str, y: float, widget: QWidget) -> None:
+    """The side's mark at the left edge, and the leg's name behind it where there is one."""
+    paint_mark(painter, key, 1 + MARK / 2, y)
+    if word := str(looks.leg_word(key)):
+        painter.setFont(_small(widget))
+        painter.setPen(looks.colour(key))
+        where = QRectF(MARK + 4, y - ROW / 2, name_width(key, widget), ROW)
+        painter.drawText(where, Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft, word)
+
+
+def _small(widget: QWidget) -> QFont:
+    font = QFont(widget.font())
+    font.setPixelSize(11)
+    return font
 
 
 def paint_mark(painter: QPainter, key: str, x: float, y: float, size: float = 8) -> None:

@@ -12,7 +12,7 @@ from PySide6.QtGui import QColor, QFont, QPainter
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from ui import language, theme
-from ui.plots.kv_pages import MARK, paint_mark
+from ui.plots.kv_pages import MARK, name_width, paint_name
 from workbench import figures
 from workbench.words import say
 
@@ -36,7 +36,11 @@ class StepBars(QWidget):
 
     @property
     def capacity(self) -> int:
-        return max(1, (self.width() - LEFT) // BAR)
+        return max(1, (self.width() - self._start) // BAR)
+
+    @property
+    def _start(self) -> int:
+        return max(LEFT, name_width(self._side, self))
 
     def show_steps(self, prefill: Reversible[int], decode: Reversible[int]) -> None:
         """Tokens of each step, oldest first; the last ones that have room are shown."""
@@ -84,8 +88,8 @@ class StepBars(QWidget):
                     height = max(1.0, value / highest * (middle - 2))
                     y = middle - height if direction < 0 else middle + 1
                     painter.fillRect(QRectF(left + index * BAR, y, BAR, height), QColor(colour))
-        painter.fillRect(QRectF(LEFT, middle, self.width() - LEFT, 1), QColor(worn.line))
-        paint_mark(painter, self._side, MARK / 2 + 1, middle)
+        painter.fillRect(QRectF(self._start, middle, self.width() - self._start, 1), QColor(worn.line))
+        paint_name(painter, self._side, middle, self)
 
 
 def _most(tokens: np.ndarray) -> str:
