@@ -113,8 +113,12 @@ class ServePage(Page):
 
     def statuses(self) -> list[Status]:
         names = {side: self.slots[side].model.name for side in SIDES if self.slots[side].model}
-        starting = [side for side in SIDES if self.engines.state(side) == "starting"]
-        found = [Status(Sentence("Starting {name}", {"name": names.get(side, side)})) for side in starting]
+        found = []
+        for side in SIDES:
+            if (state := self.engines.state(side)) in ("starting", "waiting"):
+                values = {"name": names.get(side, side)}
+                words = Sentence("Starting {name}" if state == "starting" else "{name} waits for its turn", values)
+                found.append(Status(words))
         return [*found, *([Status(Sentence("Comparing both ways"))] if self.both_ways.is_comparing else [])]
 
     def logs(self) -> list[LogSource]:

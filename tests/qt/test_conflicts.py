@@ -18,7 +18,9 @@ from ui.conflict_box import Conflicts
 from ui.engines import Engines
 from ui.ledger_box import LedgerBox
 from ui.quantize.job_run import JobRun
+from ui.serve_page import ServePage
 from workbench import admission, job_needs, jobs, ledger, memory, recipe
+from workbench.catalog.folder import inspect
 from workbench.engine import idle, needs
 from workbench.engine.profile import Profile
 from workbench.events import EngineSample
@@ -120,6 +122,26 @@ async def test_a_smaller_engine_is_started_and_is_the_profile_from_then_on(
     conflicts.box.smaller.click()
     await until(lambda: engines.state("original") == "ready", 20)
     assert reduced == ["original"] and engines.profile("original").kv_gib < 1
+    await engines.stop_all()
+
+
+async def test_the_form_shows_the_smaller_profile_and_the_foot_who_waits(
+    settings, tasks, notices, engines, profile, conflicts, blocker, until, machine
+):
+    page = ServePage(settings, tasks, notices, engines)
+    page.show_model("original", inspect(profile.model))
+    machine["free"] = 9 * GB + needs.of(profile)["cpu"] - GB // 2
+    engines.start("original", profile)
+    await until(lambda: conflicts.box)
+    conflicts.box.smaller.click()
+    await until(lambda: engines.state("original") == "ready", 20)
+    assert page.forms["original"].profile().kv_gib == engines.profile("original").kv_gib
+    machine["free"] = 9 * GB
+    engines.start("original", profile)
+    await until(lambda: conflicts.box, 10)
+    conflicts.box.wait.click()
+    await until(lambda: engines.state("original") == "waiting")
+    assert [str(status.sentence) for status in page.statuses()] == ["model waits for its turn"]
     await engines.stop_all()
 
 
