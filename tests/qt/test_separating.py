@@ -209,6 +209,9 @@ async def test_each_engine_has_its_light_start_and_figures(page, form, engines, 
     assert view.lines["prefill"].now.text() == "500 prompt tok/s · 3 running · 1 waiting · KV cache 20 % in use"
     assert view.lines["decode"].now.text().startswith("40.0 tok/s · 3 running")
     assert [value for _, value in view.lines["decode"].curve.points] == [None, 40.0]
+    play(engines, "original", *leg("decode", replace(engines.run("original").legs["decode"]._counted, at_s=3.0)))
+    page.redraw()
+    assert view.lines["decode"].now.text().startswith("0 tok/s · ")
     assert view.address.full == "http://127.0.0.1:9000" and view.light.word.text() == "ready"
     assert view.handed.text() == "480 of 500 prompt tokens came from the prefill engine."
     assert not page.cards["original"].start.isVisible() and page.cards["original"].chat_button.isVisible()

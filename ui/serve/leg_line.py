@@ -62,9 +62,9 @@ class LegLine(QWidget):
             self.curve.setAccessibleDescription(self.now.text())
 
     def _now(self, run: EngineRun) -> Sentence:
-        sample = run.sample
+        sample, rate = run.sample, getattr(run.rates, RATES[self.role])
         values = {
-            "rate": figures.number(getattr(run.rates, RATES[self.role])),
+            "rate": "0" if rate == 0 else figures.number(rate),  # nothing at all is no measurement of 0.00
             "running": figures.count(sample and sample.running),
             "waiting": figures.count(sample and sample.waiting),
             "usage": figures.percent(sample and sample.kv_usage),
