@@ -220,6 +220,26 @@ async def test_the_estimate_is_what_the_last_start_took(page, engines, original,
     assert {str(part.name): part.estimate for part in view.waterfall.parts}["Overhead"] == 1_400_000_000
 
 
+async def test_h22_a_start_that_cannot_fit_is_refused_before_the_engine(
+    page, engines, original, settings, tmp_path, until, qtbot
+):
+    settings.engine_python = str(fake_engine.install(tmp_path, ("print", "started"), ("exit", 1)))
+    page.open(inspect(original))
+    page.forms["original"].show_profile(Profile(original, context=60000))
+    page.redraw()
+    qtbot.mouseClick(page.start_button, Qt.MouseButton.LeftButton)
+    card = page.cards["original"]
+    await until(card.failure.isVisible, 20)
+    assert "60,000 tokens need 2.57 GiB of KV cache and 1.00 GiB are there" in card.failure.sentence.text()
+    assert card.retry_button.text() == "Start with 23,168 tokens"
+    assert not (tmp_path / "started.json").exists()
+    qtbot.mouseClick(card.retry_button, Qt.MouseButton.LeftButton)
+    await until((tmp_path / "started.json").exists, 20)
+    argv = fake_engine.logged(tmp_path)["argv"]
+    assert argv[argv.index("--max-model-len") + 1] == "23168"
+    await until(lambda: engines.state("original") == "failed", 20)
+
+
 async def test_a_failure_has_its_cause_the_status_the_log_and_a_length_that_fits(
     page, engines, original, settings, tmp_path, until, qtbot
 ):
