@@ -17,8 +17,8 @@ def _step(profile: Profile) -> Sentence:
             "chooses: fewer tokens a step keep answers even, more bring first tokens sooner."
         )
     return Sentence(
-        "A step computes at most {tokens} tokens: one of each running answer, and prompts in parts with the rest. Fewer "
-        "keep answers even, more bring first tokens sooner.",
+        "A step computes at most {tokens} tokens: one of each running answer, and prompts in parts with the rest. "
+        "Fewer keep answers even, more bring first tokens sooner.",
         {"tokens": figures.tokens(profile.batched_tokens)},
     )
 
