@@ -40,8 +40,8 @@ def full(model, tmp_path):
     return Profile(
         model, name="m", dtype="bfloat16", context=64, memory_share=0.5, kv_gib=2.5, max_sequences=8, block_size=32,
         kv_dtype="fp8", batched_tokens=2048, prefix_cache=False, scheduling="priority", running="eager",
-        long_prefill=256, attention="FLASH_ATTN", adapters=(Adapter("a", adapter),), chat_template=tmp_path / "t x.jinja",
-        speculation=Speculation(tokens=3), port=8100, extra=("--seed", "1"),
+        long_prefill=256, attention="FLASH_ATTN", adapters=(Adapter("a", adapter),),
+        chat_template=tmp_path / "t x.jinja", speculation=Speculation(tokens=3), port=8100, extra=("--seed", "1"),
     )  # fmt: skip
 
 
