@@ -96,6 +96,7 @@ class ServePage(Page):
         self._separations.show_devices(devices)
         for side in SIDES:
             self.forms[side].show_device(self._device.kind)
+            self.forms[side].parallel.show_gpus(sum(device.kind == "gpu" for device in devices))
         self.slots.show_device(self._device)
 
     def show_facts(self, found: EngineFacts) -> None:

@@ -29,6 +29,7 @@ class ParallelOptions(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self._missing: Mapping[str, Sentence] = {}
+        self._gpus = 0  # none: each part is a process on the processor
         self.counts = {name: self._count() for name in COUNTS}
         self.executor = QComboBox()
         for value in EXECUTORS:
@@ -76,6 +77,11 @@ class ParallelOptions(QWidget):
         self._missing = missing
         self._adapt()
 
+    def show_gpus(self, count: int) -> None:
+        """How many GPUs this machine has, to say at once where they are too few."""
+        self._gpus = count
+        self._adapt()
+
     @property
     def summary(self) -> Sentence:
         """On how many devices."""
@@ -95,6 +101,9 @@ class ParallelOptions(QWidget):
         by_ray = self.executor.currentData() == "ray"
         self._rows.show_row(self.address, by_ray)
         told = parallel.remark(self.executor.currentData(), self.address.text().strip())
+        counts = [count.value() for count in self.counts.values()]
+        if self._gpus and (few := parallel.too_few(*counts, self.executor.currentData(), self._gpus)):
+            told = few.sentence
         self.note.setVisible(told is not None)
         language.show(self.note.setText, told or "")
 

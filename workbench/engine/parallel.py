@@ -52,21 +52,23 @@ def check(profile: Profile, facts: EngineFacts) -> None:
 
 def check_devices(profile: Profile, facts: EngineFacts, gpus: int) -> None:
     """Raise a WorkbenchError where this machine has too few of `gpus` for it. On a CPU each part is a process."""
-    if facts.cpu or profile.executor == "ray" or profile.devices <= max(1, gpus):
-        return
-    values = {
-        "needed": profile.devices, "tensor": profile.tensor_parallel, "pipeline": profile.pipeline_parallel,
-        "data": profile.data_parallel, "count": gpus,
-    }  # fmt: skip
-    _tell(
-        Refusal(
-            Sentence(
-                "This engine needs {needed} GPUs (tensor {tensor} × pipeline {pipeline} × data {data}); this machine "
-                "has {count}.",
-                values,
-            ),
-            Sentence("Lower one of the numbers, or choose Ray and a cluster with enough GPUs."),
-        )
+    if not facts.cpu:
+        counts = profile.tensor_parallel, profile.pipeline_parallel, profile.data_parallel
+        _tell(too_few(*counts, profile.executor, max(1, gpus)))
+
+
+def too_few(tensor: int, pipeline: int, data: int, executor: str, gpus: int) -> Refusal | None:
+    """Why so many devices are not on a machine with `gpus`; None where they are, or where Ray looks for them."""
+    needed = tensor * pipeline * data
+    if executor == "ray" or needed <= gpus:
+        return None
+    return Refusal(
+        Sentence(
+            "This engine needs {needed} GPUs (tensor {tensor} × pipeline {pipeline} × data {data}); this machine "
+            "has {count}.",
+            {"needed": needed, "tensor": tensor, "pipeline": pipeline, "data": data, "count": gpus},
+        ),
+        Sentence("Lower one of the numbers, or choose Ray and a cluster with enough GPUs."),
     )
 
 
