@@ -242,7 +242,7 @@ class Engines(QObject):
     async def _run(self, side: str, chosen: Profile | Separation) -> None:
         take, log = partial(self._take, side), self._logs[side]
         if isinstance(chosen, Separation):
-            await apart.serve_separated(chosen, self._settings, take, log)
+            await apart.serve_separated(chosen, self._settings, take, log, self._owner.ask)
             return
         try:
             await serve.serve(chosen, self._settings, take, log, ask=self._owner.ask)
@@ -254,11 +254,11 @@ class Engines(QObject):
     def _take(self, side: str, event: Event) -> None:
         run = self._runs[side]
         run.apply(event)
-        if isinstance(event, Stage):  # the only part of an engine's way that is told so: it waits for memory
-            self._held_back.add(side)
-        elif isinstance(event, EnginePhase):
-            self._held_back.discard(side)
         own = event.event if isinstance(event, LegEvent) else event
+        if isinstance(own, Stage):  # the only part of an engine's way that is told so: it waits for memory
+            self._held_back.add(side)
+        elif isinstance(own, EnginePhase):
+            self._held_back.discard(side)
         if isinstance(own, EngineLog | EnginePhase):
             self._heard_s[side] = time.monotonic()
         if isinstance(event, EngineLog) and (note := plugin_words.note(event.text)) and note not in run.notes:

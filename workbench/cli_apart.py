@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from workbench import settings, terminal
+from workbench.admission import Ask
 from workbench.engine import separation as separations
 from workbench.engine.profile import Profile
 from workbench.engine.separation import Separation, label
@@ -61,6 +62,7 @@ def serve(
     measured: bool,
     as_json: bool,
     figures_file: Path | None,
+    ask: Ask,
 ) -> None:
     """What `lathe serve` does with these: print the commands, measure, or serve until Ctrl+C."""
     separation = separation_of(asked, profile, port)
@@ -69,7 +71,7 @@ def serve(
     elif measured:
         _measure(separation, as_json)
     else:
-        _run(separation, profile.model.name if profile else "apart", figures_file)
+        _run(separation, profile.model.name if profile else "apart", figures_file, ask)
 
 
 def separation_of(asked: Asked, profile: Profile | None, port: int) -> Separation:
@@ -107,7 +109,7 @@ def _show(separation: Separation) -> None:
         print(f"# {say('router') if name == handover.FRONT else label(name)}\n{command.shown(built)}")
 
 
-def _run(separation: Separation, name: str, figures_file: Path | None) -> None:
+def _run(separation: Separation, name: str, figures_file: Path | None, ask: Ask) -> None:
     """Serve until Ctrl+C; on stdout the front's address, and the key for its list of models."""
     from workbench.catalog.devices import devices
     from workbench.engine import apart, handed
@@ -130,7 +132,7 @@ def _run(separation: Separation, name: str, figures_file: Path | None) -> None:
                         print(f"{event.url}/v1\n{say('key: {key}', key=event.key)}", flush=True)
 
                 try:
-                    await apart.serve_separated(separation, settings.load(), take, log_file(name))
+                    await apart.serve_separated(separation, settings.load(), take, log_file(name), ask)
                 finally:
                     if told := handed.told(run):
                         terminal.err.print(str(told), markup=False)

@@ -123,6 +123,7 @@ def serve(
     as_json: cli_apart.Json = False,
 ) -> None:
     """Serve a model with vLLM on this machine until Ctrl+C, with one engine or with prefill and decode apart."""
+    ask = cli_ledger.asking(wait, anyway)
     asked = cli_apart.Asked(
         separate, (prefill_url or (), decode_url or ()), (prefill_devices or (), decode_devices or ()),
         (prefill_tensor_parallel, decode_tensor_parallel), key,
@@ -142,11 +143,11 @@ def serve(
             speculate, draft_tokens, draft_tokens_by_load, draft_sampling, mixed_vocabulary
         )
     if any(asked.urls):
-        cli_apart.serve(asked, None, port or 0, show, measure, as_json, figures_file)
+        cli_apart.serve(asked, None, port or 0, show, measure, as_json, figures_file, ask)
         return
     chosen = _chosen(model, profile, given)
     if asked and not keep:
-        cli_apart.serve(asked, chosen, chosen.port, show, measure, as_json, figures_file)
+        cli_apart.serve(asked, chosen, chosen.port, show, measure, as_json, figures_file, ask)
     elif keep:
         from workbench.engine import profiles_kept
 
@@ -155,7 +156,7 @@ def serve(
     elif show or form:
         print(_written(chosen, form or FORMS[0]), end="")
     else:
-        _run(chosen, figures_file, cli_ledger.asking(wait, anyway), unload_idle)
+        _run(chosen, figures_file, ask, unload_idle)
 
 
 def _chosen(model: Path | None, profile: str, given: dict[str, Any]) -> Profile:

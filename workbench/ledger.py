@@ -191,6 +191,9 @@ def claim(entry: Entry, measured: Measured, anyway: bool = False) -> tuple[bool,
     with _alone():
         state = balanced(entries(), measured)
         short = state.shortage(entry.needs)
+        if short and (whole := _whole.get()):  # parts of one whole do not stand in each other's way
+            others = tuple(held for held in short.standing if _own.get(held.entry.id) is not whole)
+            short = replace(short, standing=others)
         if short and short.standing and not anyway:
             ending = {key for key, task in _own.items() if task.cancelling()}
             return False, state.without(ending).shortage(entry.needs) or replace(short, standing=())

@@ -222,7 +222,7 @@ async def test_the_engine_that_failed_is_shown_and_all_start_again_in_one_click(
 ):
     started = []
 
-    async def serve_separated(separation, settings, on_event, log):
+    async def serve_separated(separation, settings, on_event, log, ask):
         started.append(separation)
         on_event(EnginePhase("starting", time.monotonic()))
         for name in ("prefill", "decode"):
@@ -262,7 +262,7 @@ async def test_figures_of_an_engine_are_told_as_figures(engines, monkeypatch, un
     told = {"sampled": 0, "changed": 0}
     engines.sampled.connect(lambda _side: told.update(sampled=told["sampled"] + 1))
 
-    async def serve_separated(separation, settings, on_event, log):
+    async def serve_separated(separation, settings, on_event, log, ask):
         on_event(LegEvent("decode", EngineSample(1.0)))
 
     monkeypatch.setattr(apart, "serve_separated", serve_separated)

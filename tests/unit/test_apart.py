@@ -12,12 +12,13 @@ import httpx
 import pytest
 from fake_server import FakeServer, answer
 
-from workbench import guard
-from workbench.engine import apart, command, facts, handover, separation, sockets
+from workbench import admission, guard, ledger, memory
+from workbench.engine import apart, command, facts, handover, needs, separation, sockets
 from workbench.engine.client import Endpoint, Sampling, chat, models
 from workbench.engine.profile import Profile
 from workbench.errors import WorkbenchError
-from workbench.events import EngineSample, EngineStopped, Failed, LegEvent, ReplyFailed, ReplyText
+from workbench.events import EngineReady, EngineSample, EngineStopped, Failed, LegEvent, ReplyFailed, ReplyText, Stage
+from workbench.memory import Measured, Room
 from workbench.runs import EngineRun
 from workbench.settings import Settings
 
@@ -36,9 +37,10 @@ def small(tmp_path, monkeypatch):
 class Serving:
     """A running serve_separated() with its state."""
 
-    def __init__(self, tmp_path, chosen, python=sys.executable):
+    def __init__(self, tmp_path, chosen, python=sys.executable, **more):
         self.run, self.events, self.times = EngineRun(), [], []
-        work = apart.serve_separated(chosen, Settings(engine_python=str(python)), self._take, tmp_path / "front.log")
+        settings, log = Settings(engine_python=str(python)), tmp_path / "front.log"
+        work = apart.serve_separated(chosen, settings, self._take, log, **more)
         self.task = asyncio.create_task(work)
 
     def _take(self, event):
@@ -80,7 +82,7 @@ def model(tmp_path):
 def engines(tmp_path, model):
     """Two engines of ours that only say that they run."""
     python = fake_engine.install(tmp_path, ("answer", "dying"))
-    return lambda: Serving(tmp_path, separation.of_profile(Profile(model, name="m")), python)
+    return lambda **more: Serving(tmp_path, separation.of_profile(Profile(model, name="m")), python, **more)
 
 
 async def until(happened, within_s=TOLD_S):
@@ -109,6 +111,43 @@ async def test_a_killed_leg_is_told_with_its_cause_and_nothing_is_left(engines, 
     other = {"prefill": "decode", "decode": "prefill"}[victim]
     assert {name: leg.state for name, leg in serving.run.legs.items()} == {victim: "failed", other: "stopped"}
     assert below() == []
+
+
+@pytest.fixture
+def full(monkeypatch):
+    """5,000 bytes are free, and a job will take 4,500 of them."""
+    monkeypatch.setattr(admission, "LOOK_S", 0.02)
+    monkeypatch.setattr(memory, "measure", lambda roots: Measured({"cpu": Room("CPU", 9000, 5000)}, {}))
+    monkeypatch.setattr(needs, "of", lambda *_: {"cpu": 3000})
+    job = ledger.new("quantize", "large", {"cpu": 4500})
+    assert ledger.claim(job, memory.measure([]))[0]
+    ledger._own.clear()
+    return job
+
+
+async def test_engines_apart_wait_for_others_but_not_for_each_other(engines, full):
+    serving = engines(ask=admission.wait)
+    await until(lambda: serving.of("prefill", Stage))
+    await asyncio.sleep(0.1)
+    assert not serving.of("prefill", EngineReady)
+    ledger.release(full)
+    await serving.ready()
+    assert len(ledger.entries()) == 2
+    ledger.stop(ledger.entries()[0])
+    with pytest.raises(asyncio.CancelledError):
+        await serving.task
+    assert ledger.entries() == [] and below() == []
+
+
+async def test_where_one_engine_is_not_to_be_started_none_is(engines, full):
+    async def nothing(conflict):
+        assert conflict.smaller is None
+        raise asyncio.CancelledError
+
+    serving = engines(ask=nothing)
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(serving.task, 10)
+    assert ledger.entries() == [full] and below() == []
 
 
 async def test_an_engine_that_died_behind_its_server_is_told(engines):

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from workbench import ledger
+from workbench import admission, ledger
+from workbench.admission import Ask, Conflict
 from workbench.catalog.devices import devices
 from workbench.engine import attached, facts, handover, monitor, serve, sockets
 from workbench.engine import separation as separations
@@ -29,18 +30,23 @@ TOLD = {
 
 
 async def serve_separated(
-    separation: Separation, settings: Settings, on_event: Callable[[Event], None], log: Path
+    separation: Separation,
+    settings: Settings,
+    on_event: Callable[[Event], None],
+    log: Path,
+    ask: Ask = admission.anyway,
 ) -> None:
     """Run all legs and their front until one of them fails or this is cancelled; both end every process of ours.
 
     What a leg tells comes as LegEvent, its figures once a second among that; its log lies beside `log`. The front is
     ready when a prompt went through it; it answers without a key and lists its models for the engines'. When a leg
-    fails, the front fails with its cause.
+    fails, the front fails with its cause. `ask` is asked where others hold a leg's memory.
     """
     on_event(EnginePhase("starting", time.monotonic()))
     ledger.stand_together()
     try:
         front = await _prepared(separation, settings, on_event, log)
+        front.ask = ask
         failed = await front.run()
     except WorkbenchError as error:  # before anything started
         failed = Failed(error.message, error.hint_template, error.values)
@@ -91,6 +97,8 @@ class _Front:
         self.legs = separation.legs()
         self.ready: dict[str, asyncio.Future[EngineReady]] = {}
         self.failed: Failed | None = None
+        self.ask: Ask = admission.anyway
+        self.whole = asyncio.current_task()
 
     async def run(self) -> Failed:
         """Until a part failed, which is reported before the others are ended."""
@@ -127,10 +135,19 @@ class _Front:
             profile = handover.connected(leg.profile, self.facts)
             env = handover.environment(leg, side_port, self.facts)
             log = self.log.with_name(f"{self.log.stem}-{name.replace(' ', '-')}.log")
-            await serve.serve(profile, self.settings, tell, log, self.key, env)
+            await serve.serve(profile, self.settings, tell, log, self.key, env, self._asked)
         except WorkbenchError as error:
             told = {"leg": separations.label(name), "cause": Sentence(error.message, error.values)}
             self._fail(WorkbenchError("The {leg} failed: {cause}", error.hint_template, **(error.values | told)))
+            raise
+
+    async def _asked(self, conflict: Conflict) -> str:
+        """A smaller leg would not match the others, and where one is not to be started none is."""
+        conflict.smaller = None
+        try:
+            return await self.ask(conflict)
+        except asyncio.CancelledError:
+            self.whole.cancel()
             raise
 
     async def _check(self, endpoints: Mapping[str, Endpoint]) -> None:
