@@ -100,6 +100,7 @@ class MainWindow(QMainWindow):
             Action("open_folder", "Open a model folder…", "Ctrl+O", self.open_folder),
             Action("rescan", "Look for models again", "F5", self.models_page.rescan),
             Action("queue", "Show the queue of recipes", "Ctrl+Shift+Q", self.open_queue),
+            Action("connect", "Connect to a running server…", "Ctrl+Shift+O", self.open_server),
             Action("holders", "Show who holds memory", "Ctrl+Shift+M", self.open_ledger),
             Action("live", "Show or hide the Live panel", "Ctrl+L", lambda: self.dock.toggle()),
             Action("live_picture", "Save the Live panel as a picture…", "", self.live_panel.export.ask_picture),
@@ -132,6 +133,10 @@ class MainWindow(QMainWindow):
     def open_queue(self) -> None:
         self.show_page("quantize")
         self.quantize_page.queue_box.show()
+
+    def open_server(self) -> None:
+        self.show_page("serve")
+        self.serve_page.open_server()
 
     def open_ledger(self) -> None:
         self.ledger_box.open_below(self.strip.holders_button)

@@ -85,6 +85,11 @@ class ServePage(Page):
         self.slots.open("quantized", quantized)
         self._choose("quantized")
 
+    def open_server(self) -> None:
+        """Let the shown slot be a running server, unless something runs there, and ask where it is."""
+        if not self.engines.is_running(self._side):
+            self.remotes.choose(self._side)
+
     def show_model(self, side: str, model: Model | None) -> None:
         """Fill one slot with a model that was read already."""
         self.slots.put(side, model)

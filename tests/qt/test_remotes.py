@@ -92,6 +92,15 @@ async def test_another_source_takes_the_place_of_the_profile(page, until):
     assert not form.isVisible() and not card.isVisible()
 
 
+async def test_an_action_of_the_window_leads_there(page, until):
+    page.open_server()
+    form = page.view.remote_forms["original"]
+    await until(lambda: form.isVisible())
+    assert page.remotes.is_chosen("original") and page.view.sources["original"].elsewhere
+    page.open_server()
+    assert page.remotes.is_chosen("original")
+
+
 async def test_connect_shows_what_it_is_and_disconnect_leaves_it(page, server, until, engines):
     form, card = await connect(page, server, until, engines)
     assert card.about.text() == f"vLLM 0.32.0 at {server.url}" and "4,096" in card.figures.text()

@@ -46,6 +46,13 @@ class Remotes(QObject):
         """Whether it is one with an address."""
         return self.is_chosen(side) and bool(self.forms[side].wanted().address)
 
+    def choose(self, side: str) -> None:
+        """Let the slot be a server elsewhere; what is typed next is its address."""
+        if not self.is_chosen(side):
+            self.choices[side].choose(True)
+            self._on_choice(side)
+        self.forms[side].address.setFocus()
+
     def connect_side(self, side: str) -> None:
         """Connect to what stands in the form."""
         self._tasks.start(self._connect(side))
