@@ -2,7 +2,9 @@
 
 import asyncio
 import threading
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,7 +51,7 @@ class Served:
         assert not self._thread.is_alive()
 
     def _run(self) -> None:
-        self._task = self._loop.create_task(serve.serve(self.profile, Settings(), self._take, self.log))
+        self._task = self._loop.create_task(self._serve())
         try:
             self._loop.run_until_complete(self._task)
         except (WorkbenchError, asyncio.CancelledError):
@@ -57,6 +59,9 @@ class Served:
         finally:
             self._loop.close()
             self._settled.set()
+
+    def _serve(self) -> Coroutine[Any, Any, None]:
+        return serve.serve(self.profile, Settings(), self._take, self.log)
 
     def _take(self, event: Event) -> None:
         self.events.append(event)
