@@ -13,7 +13,7 @@ from ui.widgets.button import button
 from ui.widgets.label import label
 from workbench import figures, ledger
 from workbench.admission import Conflict, Smaller
-from workbench.ledger import Held
+from workbench.book import Held
 from workbench.words import Sentence
 
 WIDTH = 560

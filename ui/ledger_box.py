@@ -12,7 +12,7 @@ from ui.widgets.button import button
 from ui.widgets.elided import Elided
 from ui.widgets.label import label
 from workbench import figures, ledger
-from workbench.ledger import Book, Entry, Held
+from workbench.book import Book, Entry, Held
 from workbench.words import Sentence
 
 LOOK_S = 2.0

@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any, Literal
 
 from workbench import ledger
+from workbench.book import Shortage
 from workbench.errors import WorkbenchError
 from workbench.events import Event, Note, Stage
-from workbench.ledger import Shortage
 from workbench.words import Sentence
 
 LOOK_S = 1.0

@@ -11,7 +11,7 @@ from workbench.words import say
 
 if TYPE_CHECKING:  # the program starts without them
     from workbench.admission import Ask
-    from workbench.ledger import Book
+    from workbench.book import Book
 
 Wait = Annotated[bool, typer.Option("--wait", help="Where others hold the memory: start when it is free.")]
 Anyway = Annotated[bool, typer.Option("--anyway", help="Start also where others hold the memory.")]

@@ -13,11 +13,11 @@ from workbench import figures, moments_kept
 from workbench import plan as plans
 from workbench import recipe as recipes
 from workbench.admission import Offer
+from workbench.book import Shortage
 from workbench.catalog import folder as catalog
 from workbench.catalog.devices import devices
 from workbench.catalog.model import Model
 from workbench.errors import WorkbenchError
-from workbench.ledger import Shortage
 from workbench.memory import HOST, gpu
 from workbench.recipe import Recipe
 from workbench.words import Sentence

@@ -11,6 +11,7 @@ import pytest
 
 from workbench import admission, job_needs, jobs, ledger, memory
 from workbench.admission import Conflict, Offer, Smaller
+from workbench.book import Shortage
 from workbench.engine import needs as engine_needs
 from workbench.engine import serve
 from workbench.engine.profile import Profile
@@ -261,7 +262,7 @@ async def test_a_waiting_engine_starts_nothing_before_its_turn(tiny, tmp_path, m
 def test_a_smaller_engine_fits_into_what_is_left_and_can_still_talk(tiny, monkeypatch):
     profile = Profile(tiny)
     size = engine_needs.of(profile)["cpu"]
-    short = ledger.Shortage("cpu", Room("CPU", 24 * GB, 0), size, {"cpu": size - GB // 2}, ())
+    short = Shortage("cpu", Room("CPU", 24 * GB, 0), size, {"cpu": size - GB // 2}, ())
     offer = engine_needs.smaller(profile, "", short)
     assert engine_needs.of(offer.value)["cpu"] <= size - GB // 2
     assert offer.value.kv_gib < 1 and offer.value.context == 128, "all that the model has"
@@ -276,7 +277,7 @@ def test_a_smaller_engine_on_a_gpu_takes_a_share_of_what_is_left(tiny, monkeypat
     monkeypatch.setattr(engine_needs, "devices", lambda: [gpu])
     profile = Profile(tiny)
     assert engine_needs.of(profile) == {"gpu0": int(140 * GB * 0.92)}
-    short = ledger.Shortage("gpu0", Room("H200", 140 * GB, 60 * GB), 129 * GB, {"gpu0": 60 * GB}, ())
+    short = Shortage("gpu0", Room("H200", 140 * GB, 60 * GB), 129 * GB, {"gpu0": 60 * GB}, ())
     offer = engine_needs.smaller(profile, "", short)
     assert offer.value.memory_share == 0.42 and offer.value.memory_share * 140 <= 60
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 
 from workbench import guard, ledger, memory, paths
+from workbench.book import balanced
 from workbench.memory import Measured, Room
 
 GB = 10**9
@@ -34,7 +35,7 @@ def entered(kind="engine", name="m", needs=None, root=0, **changes) -> ledger.En
 
 
 def test_what_is_stated_and_not_taken_yet_is_not_free():
-    book = ledger.balanced([entered(root=7)], machine(used={7: {"cpu": GB}}))
+    book = balanced([entered(root=7)], machine(used={7: {"cpu": GB}}))
     assert book.held[0].pending == {"cpu": 3 * GB}
     assert book.left("cpu") == 7 * GB
     assert book.shortage({"cpu": 7 * GB}) is None
@@ -44,19 +45,19 @@ def test_what_is_stated_and_not_taken_yet_is_not_free():
 
 
 def test_who_takes_more_than_it_stated_owes_nothing_and_gives_all_of_it_back():
-    book = ledger.balanced([entered(root=7)], machine(used={7: {"cpu": 6 * GB}}))
+    book = balanced([entered(root=7)], machine(used={7: {"cpu": 6 * GB}}))
     assert book.held[0].pending == {"cpu": 0}
     assert book.left("cpu") == 10 * GB
     assert book.held[0].gives("cpu") == 6 * GB
 
 
 def test_who_has_not_begun_will_take_all_of_it():
-    assert ledger.balanced([entered()], machine()).left("cpu") == 6 * GB
+    assert balanced([entered()], machine()).left("cpu") == 6 * GB
 
 
 def test_each_that_is_enough_alone_can_be_stopped_else_all_together():
     small, large = entered(name="small", needs={"cpu": 2 * GB}), entered(name="large", needs={"cpu": 5 * GB})
-    book = ledger.balanced([small, large], machine())
+    book = balanced([small, large], machine())
     names = [[held.entry.name for held in stop] for stop in book.shortage({"cpu": 5 * GB}).stops]
     assert names == [["large"], ["small"]]
     names = [[held.entry.name for held in stop] for stop in book.shortage({"cpu": 7 * GB}).stops]
@@ -67,7 +68,7 @@ def test_each_that_is_enough_alone_can_be_stopped_else_all_together():
 
 def test_a_gpu_is_a_device_of_its_own_and_the_worst_one_is_told():
     gpu = Room("H200", 140 * GB, 20 * GB)
-    book = ledger.balanced(
+    book = balanced(
         [entered(needs={"gpu0": 120 * GB}, root=7)], machine(used={7: {"cpu": GB, "gpu0": 120 * GB}}, gpu0=gpu)
     )
     assert book.shortage({"cpu": 10 * GB}) is None
@@ -79,16 +80,16 @@ def test_a_gpu_is_a_device_of_its_own_and_the_worst_one_is_told():
 def test_where_the_driver_does_not_tell_whose_it_is_what_is_in_use_counts_as_taken():
     used = {7: {"cpu": GB}}
     entry = entered(needs={"gpu0": 60 * GB}, root=7)
-    loading = ledger.balanced([entry], machine(used=used, gpu0=Room("GPU", 80 * GB, 65 * GB, untold=15 * GB)))
+    loading = balanced([entry], machine(used=used, gpu0=Room("GPU", 80 * GB, 65 * GB, untold=15 * GB)))
     assert loading.left("gpu0") == 20 * GB
-    loaded = ledger.balanced([entry], machine(used=used, gpu0=Room("GPU", 80 * GB, 20 * GB, untold=60 * GB)))
+    loaded = balanced([entry], machine(used=used, gpu0=Room("GPU", 80 * GB, 20 * GB, untold=60 * GB)))
     assert loaded.left("gpu0") == 20 * GB
     assert "gpu0" not in loaded.held[0].used, "nothing is shown that nobody told"
 
 
 def test_without_those_that_end_there_is_their_room():
     entry = entered(root=7)
-    book = ledger.balanced([entry], machine(used={7: {"cpu": 3 * GB}}))
+    book = balanced([entry], machine(used={7: {"cpu": 3 * GB}}))
     assert book.left("cpu") == 9 * GB
     assert book.without({entry.id}).left("cpu") == 13 * GB
 
@@ -294,3 +295,14 @@ def test_what_runs_elsewhere_is_told_to_end_and_a_stranger_with_its_pid_is_not()
     finally:
         child.kill()
         child.wait()
+
+
+def test_a_full_disk_keeps_nobody_from_a_start(monkeypatch):
+    def full(*_args, **_more):
+        raise OSError(28, "No space left on device")
+
+    entry = ledger.new("engine", "m", {"cpu": GB})
+    monkeypatch.setattr(type(paths.home()), "write_text", full)
+    assert ledger.claim(entry, machine()) == (True, None)
+    ledger.begun(entry, os.getpid())
+    ledger.release(entry)

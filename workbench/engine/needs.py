@@ -5,13 +5,13 @@ from dataclasses import replace
 
 from workbench import figures
 from workbench.admission import Offer
+from workbench.book import Shortage
 from workbench.catalog.capacity import GIB, MEMORY_SHARE, Device, devices
 from workbench.catalog.folder import inspect
 from workbench.engine import fit, memory_kept
 from workbench.engine.profile import Profile
 from workbench.errors import WorkbenchError
 from workbench.events import EngineMemory
-from workbench.ledger import Shortage
 from workbench.memory import HOST, gpu
 from workbench.words import Sentence
 
