@@ -142,12 +142,13 @@ def _measured(shape: _Shape, readers: int, tokens: int) -> int:
 
 
 def _statistics(shape: _Shape, recipe: Recipe) -> tuple[int, int, int]:
+    """First the text goes forwards, then some of it backwards, from the head on."""
     tokens = moments_kept.samples(recipe) * recipe.length
-    stream = VALUE * tokens * shape.hidden
     moments = VALUE * (3 * shape.hidden**2 + shape.widest**2)
-    weighing = VALUE * PROBE * (6 * shape.widest + 8 * shape.hidden) + shape.head + shape.logits
-    entering = 2 * PROBE * shape.hidden * shape.blocks
-    return stream, VALUE * shape.block + max(moments + shape.batch, weighing), entering + moments
+    forwards = VALUE * shape.block + moments + shape.batch
+    backwards = VALUE * (shape.block + PROBE * (6 * shape.widest + 8 * shape.hidden))
+    entering = 2 * PROBE * shape.hidden * shape.blocks  # of each block, in 16 bit
+    return VALUE * tokens * shape.hidden, max(forwards, backwards, shape.head + shape.logits), entering
 
 
 def _shape(model: Model) -> _Shape:
