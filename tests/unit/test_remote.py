@@ -94,6 +94,8 @@ async def test_another_server_is_none_of_vllm():
         ((503, "", "text/plain"), "HTTP 503"),
         ((429, '{"error": {"message": "slow down"}}', "application/json"), "slow down"),
         ((301, "", "text/plain"), "sends us on"),
+        ((200, "[" * 100_000, "application/json"), "does not list its models"),
+        ((200, '{"data": [{"id": ""}]}', "application/json"), "has no model"),
     ],
 )
 async def test_what_answers_otherwise_is_a_sentence(page, said):
@@ -108,6 +110,20 @@ async def test_keys_and_models():
         assert "refuses the key" in str(await refusal(server.url, "wrong"))
         error = await refusal(server.url, "right", "other")
         assert "no model called other" in str(error) and "fake" in error.hint
+
+
+@pytest.mark.parametrize("key", ["sk-secret\nX: y", "sk-secrét", "sk-secret\x00", "密钥"])
+async def test_a_key_that_no_request_can_carry_is_refused_without_being_told(key):
+    with pytest.raises(WorkbenchError, match="key") as caught:
+        await remote.probe(Endpoint("http://127.0.0.1:1", key))
+    assert "secr" not in str(caught.value) + caught.value.hint
+
+
+@pytest.mark.parametrize("key", ["right\n", " right ", "right\r\n"])
+async def test_a_key_copied_with_the_end_of_its_line_is_the_key(key):
+    with vllm(key="right") as server:
+        found = await remote.probe(Endpoint(server.url, key))
+        assert found.key == "right"
 
 
 async def test_nobody_there_and_machines_that_do_not_exist():
@@ -159,6 +175,28 @@ async def test_a_silent_server(monkeypatch):
     server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
     assert "too long" in str(await refusal(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"))
     server.close()
+
+
+@pytest.mark.parametrize("pieces", [b" ", b"x" * 65536])
+async def test_an_answer_that_never_ends(pieces, monkeypatch):
+    monkeypatch.setattr(remote, "WHOLE_S", 0.3)
+
+    async def answer_on(reader, writer):
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n")
+        while not writer.is_closing():
+            writer.write(pieces)
+            await asyncio.sleep(0.05)
+
+    server = await asyncio.start_server(answer_on, "127.0.0.1", 0)
+    assert "too long" in str(await refusal(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"))
+    server.close()
+    await asyncio.sleep(0.1)  # the answer sees that nobody reads it any more
+
+
+@pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:1", "other://127.0.0.1:1"])
+async def test_a_proxy_that_cannot_be_used_is_a_sentence(proxy, monkeypatch):
+    monkeypatch.setenv("all_proxy", proxy)
+    assert "proxy" in str(await refusal("http://far.example"))
 
 
 async def test_a_proxy_stands_between_us_and_others_only(monkeypatch):

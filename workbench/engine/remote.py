@@ -21,17 +21,18 @@ TIMEOUT = httpx.Timeout(15, connect=5)
 POLL = httpx.Timeout(5, connect=1)
 PERIOD_S = {True: 1.0, False: 2.0}  # by whether it is vLLM, whose /health costs nothing
 AGAIN_S = 0.5
+WHOLE_S = 20.0  # for an answer that comes in drops, or never ends
 GATEWAY = (502, 503, 504)  # what a proxy says when nobody is behind it, and vLLM when its engine is dead
 PROOF = re.compile(r"lathe-[0-9a-f]{12}")  # the second name of an engine that another Lathe started
 
 
 async def probe(endpoint: Endpoint) -> EngineConnected:
     """What answers there. Raises WorkbenchError with what is wrong and the next step."""
-    async with _told(endpoint), endpoint.open(timeout=TIMEOUT) as http:
+    async with _told(endpoint), asyncio.timeout(WHOLE_S), endpoint.open(timeout=TIMEOUT) as http:
         answer = await http.get("/v1/models")
         listed = _models(answer, endpoint)
         version, metrics = await asyncio.gather(_asked(http, "/version"), _asked(http, "/metrics"))
-    names = tuple(each["id"] for each in listed if not PROOF.fullmatch(each["id"]))
+    names = tuple(each["id"] for each in listed if each["id"] and not PROOF.fullmatch(each["id"]))
     if not names:
         raise WorkbenchError("The server at {url} has no model.", "Start one there first.", url=endpoint.root)
     if endpoint.model and endpoint.model not in names:
@@ -51,7 +52,7 @@ async def probe(endpoint: Endpoint) -> EngineConnected:
         models=names,
         version=_version(version) if vllm else None,
         has_metrics=shows,
-        context=context if isinstance(context, int) else None,
+        context=context if type(context) is int else None,
     )
 
 
@@ -150,7 +151,7 @@ def _sentence(error: BaseException) -> tuple[Sentence, Sentence]:
         return Sentence("The machine in {url} is not known."), Sentence("Check how it is written, and the network.")
     if isinstance(error, httpx.ConnectTimeout):
         return Sentence("Nothing answers at {url}."), Sentence("Check the address, the network and the firewall there.")
-    if isinstance(error, httpx.TimeoutException):
+    if isinstance(error, httpx.TimeoutException | TimeoutError):
         return Sentence("The server at {url} takes too long to answer."), Sentence("Try again when it is less busy.")
     if isinstance(error, httpx.ConnectError):
         return Sentence("Nothing listens at {url}."), Sentence("Check the port, and that the server runs.")
@@ -175,7 +176,8 @@ def _models(answer: httpx.Response, endpoint: Endpoint) -> list[dict[str, Any]]:
         failed = refused(status, answer.text)
         raise WorkbenchError(failed.message, failed.hint, **failed.values)
     if answer.is_redirect:
-        values["place"] = answer.headers.get("location", "?").split("?")[0].removesuffix("/v1/models")
+        place = answer.url.join(answer.headers.get("location", "?"))
+        values["place"] = str(place.copy_with(query=None)).rstrip("/").removesuffix("/v1/models")
         raise WorkbenchError("{url} sends us on to {place}.", "Give that address.", **values)
     if status == 404:
         raise WorkbenchError(
@@ -192,7 +194,7 @@ def _models(answer: httpx.Response, endpoint: Endpoint) -> list[dict[str, Any]]:
         found = answer.json()["data"]
         if all(isinstance(each["id"], str) for each in found):
             return list(found)
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, RecursionError):
         pass
     raise WorkbenchError(
         "What answers at {url} does not list its models as OpenAI's interface does.",
