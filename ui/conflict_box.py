@@ -41,6 +41,7 @@ class ConflictBox(QDialog):
         self._choices.setHorizontalSpacing(16)
         self._choices.setVerticalSpacing(8)
         self._choices.setColumnStretch(1, 1)
+        self._ends_all = len(short.stops[0]) > 1
         self.stops = [self._stop(stop, short.device) for stop in short.stops]
         self.wait = self._choice(
             "Wait for it",
@@ -65,10 +66,9 @@ class ConflictBox(QDialog):
         whole.setSpacing(8)
         whole.addWidget(self.sentence)
         whole.addWidget(self.figures)
-        whole.addSpacing(4)
-        for held in standing if len(self.stops) == 1 < len(standing) else ():
+        if self._ends_all:
             words = label(wrap=True)
-            language.show(words.setText, _told(held, device))
+            language.show(words.setText, "\n".join(str(_told(held, device)) for held in standing))
             whole.addWidget(words)
         whole.addSpacing(8)
         whole.addLayout(self._choices)

@@ -73,7 +73,7 @@ def of(kind: str, spec: Mapping[str, Any]) -> dict[str, int] | None:
     try:
         model = catalog.inspect(Path(spec["original" if kind == "quality" else "model"]))
         shape = _shape(model)
-        recipe = recipes.from_dict(spec["recipe"]) if "recipe" in spec else None
+        recipe = None if kind == "quality" else recipes.from_dict(spec["recipe"])
     except (WorkbenchError, KeyError, ValueError):
         return {}
     if kind == "quantize":
