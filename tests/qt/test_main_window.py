@@ -17,6 +17,7 @@ from ui.main_window import STATIONS, MainWindow
 from workbench import leftovers
 from workbench import settings as stored
 from workbench.engine.facts import EngineFacts
+from workbench.engine.profile import Profile
 from workbench.errors import WorkbenchError
 from workbench.leftovers import Leftover
 from workbench.words import Sentence
@@ -146,6 +147,30 @@ async def test_leftovers_are_offered_and_ended_on_consent(window, monkeypatch, u
     end = next(each for each in banner.findChildren(QAbstractButton) if each.text() == "End them")
     qtbot.mouseClick(end, Qt.MouseButton.LeftButton)
     await until(lambda: ended == left)
+
+
+async def test_who_holds_memory_opens_under_its_arrow_and_closes_by_escape(window, until, qtbot):
+    qtbot.mouseClick(window.strip.holders_button, Qt.MouseButton.LeftButton)
+    box = window.ledger_box
+    assert box.isVisible() and box.geometry().top() >= window.strip.geometry().bottom()
+    await until(lambda: "left when all have taken" in box.rooms.text())
+    assert box.empty.isVisible() and window.rect().contains(box.geometry())
+    qtbot.keyClick(box, Qt.Key.Key_Escape)
+    assert not box.isVisible()
+    window.open_ledger()
+    window.open_ledger()
+    assert not box.isVisible(), "the same button closes it"
+
+
+async def test_an_unloaded_engine_is_told_and_what_was_typed_stays(window, tmp_path):
+    window.chat_page.composer.setPlainText("half a question")
+    window.engines.show_past("original", Profile(tmp_path / "SmolLM2"), [])
+    window.engines.unloaded.emit("original", 15)
+    (banner,) = window.banners.shown
+    assert banner.sentence.text() == "SmolLM2 had nothing to do for 15 minutes and is unloaded."
+    window.engines.changed.emit("original")
+    window.chat_page.redraw()
+    assert window.chat_page.composer.text == "half a question" and window.chat_page.composer.isEnabled()
 
 
 async def test_closing_asks_once_when_work_would_be_lost(window, monkeypatch, qtbot):
