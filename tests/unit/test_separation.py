@@ -113,7 +113,13 @@ def test_running_engines_are_only_addresses():
     assert list(there.legs()) == ["prefill 1", "prefill 2", "decode"]
     assert separation.problems(there, CPU) == [] and "loads the weights" not in told(separation.remarks(there, CPU))
     with pytest.raises(WorkbenchError, match="no address"):
-        separation.of_urls(("a:1",), ("http://c:3",))
+        separation.of_urls(("http://[a:1",), ("http://c:3",))
+    assert separation.of_urls(("a:1",), ("http://c:3/v1/",)).legs()["decode"].url == "http://c:3"
+    with pytest.raises(WorkbenchError, match="key") as caught:
+        separation.of_urls(("http://me:hidden@a:1",), ("http://c:3",))
+    assert "hidden" not in str(caught.value)
+    with pytest.raises(WorkbenchError, match="twice"):
+        separation.of_urls(("http://a:1",), ("http://a:1/",))
     with pytest.raises(WorkbenchError, match="an engine each"):
         separation.of_urls((), ("http://c:3",))
 

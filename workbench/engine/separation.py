@@ -7,11 +7,11 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
-from urllib.parse import urlsplit
 
 from workbench import figures
 from workbench.catalog.capacity import Device
 from workbench.catalog.folder import inspect
+from workbench.engine import address
 from workbench.engine.fit import need
 from workbench.engine.profile import Profile
 from workbench.engine.together import SPARED
@@ -37,8 +37,6 @@ class Leg:
 
     def __post_init__(self) -> None:
         assert (self.profile is None) == bool(self.url), self
-        if self.url and urlsplit(self.url).scheme not in ("http", "https"):
-            raise WorkbenchError("{url} is no address.", "Write it as http://host:port.", url=self.url)
         if len(set(self.devices)) < len(self.devices) or any(each < 0 for each in self.devices):
             raise WorkbenchError(
                 "{devices} are no GPUs.", "Write the number of each once, such as 0,1.",
@@ -63,6 +61,13 @@ class Separation:
             raise WorkbenchError("Apart, prefill and decode need an engine each.", "Name at least one of both.")
         if not 0 <= self.port <= 65535:
             raise WorkbenchError("{port} is no port.", "Choose 1024 to 65535, or 0 for a free one.", port=self.port)
+
+        urls = [leg.url for leg in (*self.prefill, *self.decode) if leg.url]
+        if twice := next((url for url in urls if urls.count(url) > 1), None):
+            raise WorkbenchError(
+                "The engine at {url} is named twice.", "Name each engine once: it reads prompts or writes answers.",
+                url=twice,
+            )  # fmt: skip
 
     def legs(self) -> dict[str, Leg]:
         """All legs by name, in the order of their start: "prefill" and "decode", numbered where there are several."""
@@ -112,8 +117,9 @@ def of_profile(profile: Profile, prefill: int = 1, decode: int = 1) -> Separatio
 
 
 def of_urls(prefill: tuple[str, ...], decode: tuple[str, ...], key: str = "", port: int = 0) -> Separation:
-    """Engines that run already."""
-    return Separation(tuple(Leg(url=url) for url in prefill), tuple(Leg(url=url) for url in decode), port, key)
+    """Engines that run already, at addresses as people paste them."""
+    legs = (tuple(Leg(url=address.read(url)) for url in urls) for urls in (prefill, decode))
+    return Separation(*legs, port, key)
 
 
 def problems(separation: Separation, devices: list[Device]) -> list[Sentence]:
