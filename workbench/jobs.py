@@ -5,6 +5,7 @@ The worker process writes the events; the window only reads them, so reopening a
 
 import asyncio
 import json
+import os
 import shutil
 import time
 from collections import deque
@@ -38,6 +39,7 @@ KINDS = {
 
 # The worker must be gone within 2 s of a cancel; this is what it gets to clean up.
 GRACE_S = 1.2
+WAITING = "waiting"  # the file that notes who runs a job until its worker does
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +100,17 @@ async def run(folder: Path, on_event: Callable[[Event], None], settings: Setting
     job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
     kind, spec = job["kind"], job["spec"]
     name = Path(spec.get("model") or spec.get("original") or "").name
+    waits = folder / WAITING
+    waits.write_text(f"{os.getpid()} {psutil.Process().create_time()}")
+
+    def on_start(pid: int) -> None:
+        begun(pid)
+        waits.unlink(missing_ok=True)
+
     try:
         needs = await asyncio.to_thread(job_needs.of, kind, spec)
         async with admission.place(kind, name, needs, ask, on_event, partial(job_needs.smaller, kind, spec)) as begun:
-            await process.run(command, log=folder / "worker.log", on_line=on_line, grace_s=GRACE_S, on_start=begun)
+            await process.run(command, log=folder / "worker.log", on_line=on_line, grace_s=GRACE_S, on_start=on_start)
     except asyncio.CancelledError:
         _sweep(folder)
         _append(folder, Cancelled())
@@ -160,13 +169,16 @@ def _state(folder: Path) -> str:
             return "failed"
         case Cancelled():
             return "cancelled"
-    pid = folder / "pid"
+    return "running" if _lives(folder / "pid") or _lives(folder / WAITING) else "interrupted"
+
+
+def _lives(noted: Path) -> bool:
+    """Whether the process that is noted in this file still runs."""
     try:
-        number, started = pid.read_text().split()
-        alive = psutil.Process(int(number)).create_time() == float(started)
+        number, started = noted.read_text().split()
+        return psutil.Process(int(number)).create_time() == float(started)
     except (OSError, ValueError, psutil.Error):
-        alive = False
-    return "running" if alive else "interrupted"
+        return False
 
 
 def _sweep(folder: Path) -> None:

@@ -206,6 +206,18 @@ async def test_a_refused_job_is_a_failure_and_runs_nothing(tiny, tmp_path, machi
     assert [each.state for each in jobs.listing()] == ["failed"]
 
 
+async def test_a_waiting_job_is_no_interrupted_one(tiny, tmp_path, machine, blocker):
+    machine["free"] = 8 * GB
+    told = []
+    folder, settings = job(tmp_path, "time.sleep(60)", **spec_of(tiny, tmp_path))
+    task = asyncio.create_task(jobs.run(folder, told.append, settings, admission.wait))
+    await until(lambda: WAITING in told)
+    assert [each.state for each in jobs.listing()] == ["running"]
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert [each.state for each in jobs.listing()] == ["cancelled"]
+
+
 async def test_a_smaller_job_is_the_same_folder_with_another_spec(tiny, tmp_path, machine, blocker):
     machine["free"] = 8 * GB
     spec = spec_of(tiny, tmp_path)
