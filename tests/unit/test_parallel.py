@@ -116,6 +116,12 @@ def test_packed_groups_decide_as_well(tiny, tmp_path):
     assert "cut apart" in str(parallel._packed(replace(packed, tensors=(words,)), 4))
 
 
+def test_a_cpu_has_no_pipeline(tiny):
+    said, hint = refusal(Profile(tiny, pipeline_parallel=2), CPU)
+    assert "on a CPU" in said and "tensor parallel" in hint
+    parallel.check(Profile(tiny, tensor_parallel=2), CPU)
+
+
 def test_what_ray_needs(tiny):
     said, hint = refusal(Profile(tiny, executor="ray"), replace(GPU, ray=False))
     assert "not installed" in said and "pip install ray" in hint
@@ -183,11 +189,10 @@ def test_the_command_line_has_all_of_it(tiny, tmp_path):
         return subprocess.run(command, capture_output=True, text=True, env=env, timeout=60)
 
     shown = lathe(
-        "--tensor-parallel", "2", "--pipeline-parallel", "2", "--data-parallel", "2", "--executor", "mp",
-        "--tool-parser", "hermes",
+        "--tensor-parallel", "2", "--data-parallel", "2", "--executor", "mp", "--tool-parser", "hermes",
     ).stdout  # fmt: skip
     for part in (
-        "--tensor-parallel-size 2", "--pipeline-parallel-size 2", "--data-parallel-size 2",
+        "--tensor-parallel-size 2", "--data-parallel-size 2",
         "--distributed-executor-backend mp", "--enable-auto-tool-choice --tool-call-parser hermes",
     ):  # fmt: skip
         assert part in shown, part

@@ -102,6 +102,12 @@ def _refusals(profile: Profile, model: Model | None, facts: EngineFacts) -> Iter
     ranks, stages = profile.tensor_parallel, profile.pipeline_parallel
     if profile.executor == "ray" and facts.cpu:
         yield Refusal(Sentence("vLLM's Ray backend needs GPUs."), Sentence("Choose another executor."))
+    if stages > 1 and facts.cpu:
+        # Run on 0.32: it loads, then its core dies at the first request, for want of tensors that a warm-up makes.
+        yield Refusal(
+            Sentence("Pipeline parallel does not work in vLLM {version} on a CPU.", {"version": facts.version}),
+            Sentence("Choose 1, or tensor parallel, which does."),
+        )
     if profile.executor == "ray" and not facts.ray:
         command = f"{facts.python} -m pip install ray"
         yield Refusal(
