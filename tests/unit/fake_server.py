@@ -45,6 +45,12 @@ def strange(body: dict) -> str:
     return ", ".join(sorted((set(body) - OPENAI) | options))
 
 
+async def _turns() -> None:
+    """A few turns of the loop: for tasks to begin or end and for sockets to close."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
 class FakeServer:
     """Runs in a thread of its own, so that a blocked test loop cannot slow its script.
 
@@ -69,6 +75,7 @@ class FakeServer:
         self.headers: list[dict[str, str]] = []
         self.sent_s: list[float] = []
         self.disconnected_s: list[float] = []
+        self._writers: list[asyncio.StreamWriter] = []
         self.port = 0
 
     @property
@@ -95,14 +102,18 @@ class FakeServer:
             ready.set()
             await self._stopping.wait()
             server.close()
+            await _turns()  # what was just accepted becomes a client first
             for task in asyncio.all_tasks() - {asyncio.current_task()}:
                 task.cancel()
-            await asyncio.sleep(0)
+            for writer in self._writers:
+                writer.transport.abort()
+            await _turns()
 
         self._loop.run_until_complete(serve())
         self._loop.close()
 
     async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.append(writer)
         with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             while await self._request(reader, writer):
                 pass

@@ -93,8 +93,19 @@ def heard(tmp_path):
     return open_
 
 
-def tap_of(folder, *arguments):
-    return plugin_tap.tapped(Scheduler, str(folder / NAME))(*arguments)
+@pytest.fixture
+def tap_of():
+    """Makes schedulers that report in a folder; their taps end with the test."""
+    made = []
+
+    def make(folder, *arguments):
+        made.append(plugin_tap.tapped(Scheduler, str(folder / NAME))(*arguments))
+        return made[-1]
+
+    yield make
+    for each in made:
+        if each._tap:
+            each._tap.close()
 
 
 async def until(met, seconds=5.0):
@@ -104,7 +115,7 @@ async def until(met, seconds=5.0):
         await asyncio.sleep(0.01)
 
 
-async def test_the_map_tells_each_block_and_sums_to_the_usage(tmp_path, heard):
+async def test_the_map_tells_each_block_and_sums_to_the_usage(tmp_path, heard, tap_of):
     events, listener = await heard()
 
     def fill(scheduler):
@@ -125,7 +136,7 @@ async def test_the_map_tells_each_block_and_sums_to_the_usage(tmp_path, heard):
     listener.close()
 
 
-async def test_steps_part_prompt_tokens_from_answers_and_drafts(tmp_path, heard):
+async def test_steps_part_prompt_tokens_from_answers_and_drafts(tmp_path, heard, tap_of):
     events, listener = await heard()
     engine = tap_of(tmp_path)
     engine.hold("a", 1)
@@ -147,7 +158,7 @@ async def test_steps_part_prompt_tokens_from_answers_and_drafts(tmp_path, heard)
     listener.close()
 
 
-async def test_ten_reports_a_second_at_most_and_the_last_state_comes_by_itself(tmp_path, heard):
+async def test_ten_reports_a_second_at_most_and_the_last_state_comes_by_itself(tmp_path, heard, tap_of):
     events, listener = await heard()
     engine = tap_of(tmp_path)
     engine.hold("a", 1, 2)
@@ -157,14 +168,15 @@ async def test_ten_reports_a_second_at_most_and_the_last_state_comes_by_itself(t
         await asyncio.sleep(0.002)
     engine.end_all()
     engine.update_from_output(planned(old={"a": (1, 1)}), gave(a=-1))
+    took_s = time.monotonic() - began_s
     await until(lambda: [event.used for event in events if isinstance(event, BlockMap)][-1] == 0)
     maps = [event.at_s for event in events if isinstance(event, BlockMap)]
-    assert len(maps) <= 7 and min(np.diff(maps)) > 0.09
-    assert sum(len(event.at_s) for event in events if isinstance(event, StepsDone)) == engine._tap.count
+    assert len(maps) <= took_s * 10 + 3 and min(np.diff(maps)) > 0.09
+    await until(lambda: sum(len(each.at_s) for each in events if isinstance(each, StepsDone)) == engine._tap.count)
     listener.close()
 
 
-async def test_a_map_that_takes_long_comes_seldom(tmp_path, heard, monkeypatch):
+async def test_a_map_that_takes_long_comes_seldom(tmp_path, heard, monkeypatch, tap_of):
     _, listener = await heard()
     engine = tap_of(tmp_path)
     monkeypatch.setattr(
@@ -176,21 +188,20 @@ async def test_a_map_that_takes_long_comes_seldom(tmp_path, heard, monkeypatch):
     listener.close()
 
 
-async def test_nobody_who_listens_costs_nothing_and_a_slow_one_only_himself(tmp_path, heard):
+async def test_nobody_who_listens_costs_nothing_and_a_slow_one_only_himself(tmp_path, heard, tap_of):
     engine = tap_of(tmp_path)  # nobody is there yet
     for _ in range(50):
         engine.update_from_output(planned(old={"a": (1, 1)}), gave(a=1))
     assert not engine._tap.steps and not engine._tap.requests and not engine._tap._open
-    deaf = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)  # takes in what fits and reads nothing
-    deaf.bind(str(tmp_path / NAME))
-    engine._tap.retry_s = 0
-    began_s = time.monotonic()
-    for _ in range(5000):
-        engine._tap.due_s = 0
-        engine.update_from_output(planned(old={"a": (1, 1)}), gave(a=1))
-    assert time.monotonic() - began_s < 5
-    assert len(engine._tap.steps) == plugin_tap.KEPT and engine._tap.missed > 0
-    deaf.close()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as deaf:  # takes in what fits and reads nothing
+        deaf.bind(str(tmp_path / NAME))
+        engine._tap.retry_s = 0
+        busy_s = time.thread_time()
+        for _ in range(3000):
+            engine._tap.due_s = 0
+            engine.update_from_output(planned(old={"a": (1, 1)}), gave(a=1))
+        assert time.thread_time() - busy_s < 5
+        assert len(engine._tap.steps) == plugin_tap.KEPT and engine._tap.missed > 0
     engine._tap.due_s = 0
     engine.update_from_output(planned(old={"a": (1, 1)}), gave(a=1))
     assert not engine._tap.steps and engine._tap._socket is None
@@ -215,12 +226,13 @@ async def test_another_builds_scheduler_goes_on_without_the_tap(tmp_path, capsys
     assert "kv_cache_manager" in told.values["reason"]
 
 
-async def test_a_step_that_cannot_be_read_ends_the_tap_alone(tmp_path, heard, capsys):
+async def test_a_step_that_cannot_be_read_ends_the_tap_alone(tmp_path, heard, capsys, tap_of):
     _, listener = await heard()
     engine = tap_of(tmp_path)
+    tap = engine._tap
     outputs = gave(a=1)
     assert engine.update_from_output(Thing(total_num_scheduled_tokens=1), outputs) is outputs
-    assert engine._tap is None and plugin_words.usage_only(capsys.readouterr().err)
+    assert engine._tap is None and tap._socket is None and plugin_words.usage_only(capsys.readouterr().err)
     listener.close()
 
 

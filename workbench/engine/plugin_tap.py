@@ -50,10 +50,12 @@ def tapped(scheduler: type, path: str) -> type:
     class Tapped(scheduler):
         def __init__(self, *args, **kwargs):
             super().__init__(*args, **kwargs)
+            self._tap = None
             try:
                 self._tap = Tap(self, path)
+                self._tap.begin()
             except Exception as error:
-                self._tap = _ended(error)
+                self._tap = _ended(self._tap, error)
 
         def schedule(self, *args, **kwargs):
             planned = super().schedule(*args, **kwargs)
@@ -61,7 +63,7 @@ def tapped(scheduler: type, path: str) -> type:
                 try:
                     self._tap.plan(planned)
                 except Exception as error:
-                    self._tap = _ended(error)
+                    self._tap = _ended(self._tap, error)
             return planned
 
         def update_from_output(self, scheduler_output, *args, **kwargs):
@@ -70,14 +72,16 @@ def tapped(scheduler: type, path: str) -> type:
                 try:
                     self._tap.step(scheduler_output, outputs)
                 except Exception as error:
-                    self._tap = _ended(error)
+                    self._tap = _ended(self._tap, error)
             return outputs
 
     Tapped.__name__, Tapped.__qualname__ = scheduler.__name__, scheduler.__qualname__
     return Tapped
 
 
-def _ended(error: Exception) -> None:
+def _ended(tap: "Tap | None", error: Exception) -> None:
+    if tap:
+        tap.close()
     reason = f"{type(error).__name__}: {error}".replace("\n", " ")
     print(plugin_words.UNTAPPED.format(reason=reason), file=sys.stderr, flush=True)
 
@@ -103,8 +107,16 @@ class Tap:
         self._socket: socket.socket | None = None
         self._timer: threading.Timer | None = None
         self._lock = threading.Lock()  # against the timer's thread
+
+    def begin(self) -> None:
+        """Tell a listener that is there already how things stand."""
         if self._is_heard(time.monotonic()):
             self._report()
+
+    def close(self) -> None:
+        """Report no more, and keep nothing."""
+        with self._lock:
+            self._let_go()
 
     def plan(self, scheduled) -> None:
         """Take what the scheduler planned for a step."""
@@ -246,10 +258,14 @@ class Tap:
         except OSError as error:
             if error.errno == errno.EMSGSIZE:
                 raise
-            self._socket.close()
-            self._socket = self.blocks = None
-            self.steps, self.requests, self.missed = [], [], 0
+            self._let_go()
         return True
+
+    def _let_go(self) -> None:
+        if self._socket:
+            self._socket.close()
+        self._socket = self.blocks = None
+        self.steps, self.requests, self.missed = [], [], 0
 
 
 def _unfilled(manager, running: Iterable) -> int:
