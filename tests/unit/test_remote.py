@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 import time
+from contextlib import asynccontextmanager
 
 import pytest
 from fake_server import FakeServer, answer, delta, usage
@@ -139,10 +140,30 @@ async def test_https_where_none_is_spoken_and_the_other_way(tmp_path):
     assert "does not speak HTTPS" in str(error) and "http://" in error.hint
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*certificate(tmp_path))
-    secured = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0, ssl=context)
-    port = secured.sockets[0].getsockname()[1]
-    assert "certificate" in str(await refusal(f"https://127.0.0.1:{port}"))
-    secured.close()
+    async with listening(silence, ssl=context) as there:
+        assert "certificate" in str(await refusal(f"https://{there}"))
+
+
+@asynccontextmanager
+async def listening(answer, **more):
+    """Where something listens that hands each connection to `answer`; the connections end with it."""
+    tasks = []
+
+    async def take(reader, writer):
+        tasks.append(asyncio.current_task())
+        await answer(reader, writer)
+        await reader.read()  # until the other side leaves
+        writer.close()
+
+    server = await asyncio.start_server(take, "127.0.0.1", 0, **more)
+    yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    server.close()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await asyncio.sleep(0)
+
+
+async def silence(reader, writer):
+    pass
 
 
 def certificate(folder):
@@ -163,18 +184,16 @@ def certificate(folder):
 async def test_what_speaks_no_http():
     async def greet(reader, writer):
         writer.write(b"SSH-2.0-x\r\n")
-        writer.close()
+        writer.write_eof()
 
-    server = await asyncio.start_server(greet, "127.0.0.1", 0)
-    assert "no web server" in str(await refusal(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"))
-    server.close()
+    async with listening(greet) as there:
+        assert "no web server" in str(await refusal(f"http://{there}"))
 
 
 async def test_a_silent_server(monkeypatch):
     monkeypatch.setattr(remote, "TIMEOUT", 0.2)
-    server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
-    assert "too long" in str(await refusal(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"))
-    server.close()
+    async with listening(silence) as there:
+        assert "too long" in str(await refusal(f"http://{there}"))
 
 
 @pytest.mark.parametrize("pieces", [b" ", b"x" * 65536])
@@ -187,10 +206,8 @@ async def test_an_answer_that_never_ends(pieces, monkeypatch):
             writer.write(pieces)
             await asyncio.sleep(0.05)
 
-    server = await asyncio.start_server(answer_on, "127.0.0.1", 0)
-    assert "too long" in str(await refusal(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"))
-    server.close()
-    await asyncio.sleep(0.1)  # the answer sees that nobody reads it any more
+    async with listening(answer_on) as there:
+        assert "too long" in str(await refusal(f"http://{there}"))
 
 
 @pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:1", "other://127.0.0.1:1"])
