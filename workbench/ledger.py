@@ -12,13 +12,15 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from uuid import uuid4
 
 from workbench import guard, memory, paths
 from workbench.book import Book, Entry, Shortage, balanced
 from workbench.memory import Measured
+
+FORGOTTEN_S = 30 * 86_400
 
 _own: dict[str, asyncio.Task] = {}  # what this process runs, by entry
 _whole: ContextVar[asyncio.Task | None] = ContextVar("whole", default=None)
@@ -35,14 +37,18 @@ def measure() -> Measured:
 
 
 def entries() -> list[Entry]:
-    """All that is entered, oldest first. What a dead Lathe left, or cannot be read, is removed."""
-    found = []
+    """All that is entered on this machine, oldest first. What a dead Lathe left, or cannot be read, is removed.
+
+    What another boot left may be another machine's that shares this folder: it counts nothing and stays for a month.
+    """
+    found, boot = [], guard.boot()
     for file in _folder().glob("*.json"):
         entry = _read(file)
-        if entry is None or entry.boot != guard.boot() or not _lives(entry.owner):
-            file.unlink(missing_ok=True)
-        else:
+        if entry and entry.boot == boot and _lives(entry.owner):
             found.append(entry)
+        elif entry is None or entry.boot == boot or time.time() - entry.since > FORGOTTEN_S:
+            with suppress(OSError):
+                file.unlink()
     return sorted(found, key=lambda entry: entry.since)
 
 
@@ -90,7 +96,8 @@ def stop(entry: Entry) -> None:
     if task := _own.get(entry.id):
         task.cancel()
     elif entry.root[0] and _lives(entry.root):
-        os.kill(entry.root[0], signal.SIGTERM)
+        with suppress(ProcessLookupError):  # it ended by itself just now
+            os.kill(entry.root[0], signal.SIGTERM)
 
 
 def stand_together() -> None:
@@ -131,15 +138,18 @@ def _write(entry: Entry) -> None:
 def _read(file: Path) -> Entry | None:
     try:
         stored = json.loads(file.read_text(encoding="utf-8"))
-        entry = Entry(**stored)
+        # A newer Lathe may tell more.
+        entry = Entry(**{each.name: stored[each.name] for each in fields(Entry) if each.name in stored})
         return replace(
             entry,
+            kind=str(entry.kind),
+            name=str(entry.name),
             needs={str(device): int(need) for device, need in entry.needs.items()},
             since=float(entry.since),
             owner=tuple(map(int, entry.owner)),
             root=tuple(map(int, entry.root)),
         )
-    except (OSError, ValueError, TypeError, AttributeError):
+    except (OSError, ValueError, TypeError, AttributeError, OverflowError, RecursionError):
         return None
 
 

@@ -129,19 +129,48 @@ def test_a_device_where_others_hold_nothing_has_nobody_in_the_way():
     assert done and short.device == "cpu"
 
 
-def test_what_a_dead_owner_or_another_boot_left_is_removed():
+def test_what_a_dead_owner_left_is_removed():
     child = subprocess.Popen([sys.executable, "-c", "pass"])
     owner = tuple(guard.identity(child.pid)[:2])
     child.wait()
-    for changes in ({"owner": owner}, {"boot": "another"}, {"owner": (os.getpid(), 1)}):
+    for changes in ({"owner": owner}, {"owner": (os.getpid(), 1)}):
         ledger.claim(replace(ledger.new("engine", "m", {}), **changes), machine())
-    assert len(list((paths.home() / "ledger").glob("*.json"))) == 3 - 2  # each claim looked and removed the one before
+    assert len(list((paths.home() / "ledger").glob("*.json"))) == 2 - 1  # each claim looked and removed the one before
     assert ledger.entries() == []
     assert not list((paths.home() / "ledger").glob("*.json"))
 
 
+def test_what_another_machine_that_shares_the_folder_entered_stays_and_counts_nothing():
+    there = replace(ledger.new("engine", "m", {"cpu": GB}), boot="another")
+    ledger.claim(there, machine())
+    file = paths.home() / "ledger" / f"{there.id}.json"
+    assert ledger.entries() == [] and file.exists()
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"since": there.since - 2 * ledger.FORGOTTEN_S}))
+    assert ledger.entries() == [] and not file.exists()
+
+
+def test_an_entry_of_a_newer_lathe_counts():
+    entry = ledger.new("engine", "m", {"cpu": GB})
+    ledger.claim(entry, machine())
+    file = paths.home() / "ledger" / f"{entry.id}.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"more": 1}))
+    assert ledger.entries() == [entry]
+
+
 @pytest.mark.parametrize(
-    "content", ["", "{", "[]", "{}", '"text"', "\xff", '{"id": "x"}', '{"needs": 1}', json.dumps({"id": 1, "extra": 2})]
+    "content",
+    [
+        "",
+        "[" * 100_000,
+        "{",
+        "[]",
+        "{}",
+        '"text"',
+        "\xff",
+        '{"id": "x"}',
+        '{"needs": 1}',
+        json.dumps({"id": 1, "extra": 2}),
+    ],
 )
 def test_an_entry_that_cannot_be_read_is_removed_and_hides_no_other(content):
     good = ledger.new("engine", "m", {"cpu": GB})
@@ -157,7 +186,8 @@ def test_wrong_types_in_an_entry_are_a_damaged_entry():
     ledger.claim(good, machine())
     file = paths.home() / "ledger" / f"{good.id}.json"
     stored = json.loads(file.read_text())
-    for name, value in (("needs", [1]), ("owner", "me"), ("since", None), ("root", 7)):
+    for name, value in (("needs", [1]), ("owner", "me"), ("since", None), ("root", 7),
+                        ("needs", {"cpu": float("inf")})):  # fmt: skip
         file.write_text(json.dumps(stored | {name: value}))
         assert ledger.entries() == []
 

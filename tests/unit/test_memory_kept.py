@@ -73,8 +73,13 @@ def test_what_a_later_start_does_not_tell_stays(profile):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"memory": 1}', '{"memory": {"weights": "x"}, "device": "a", "at": 1}']
-)
+    "text",
+    [
+        "", "{", "[]", "[" * 100_000, '{"memory": 1}', '{"memory": {"weights": "x"}, "device": "a", "at": 1}',
+        *(json.dumps({"device": "a", "at": 1, "choices": {}, "memory": {"weights": each}})
+          for each in (-1, float("nan"), float("inf"), 1e30, True)),
+    ],
+)  # fmt: skip
 def test_a_damaged_file_counts_as_none_and_is_written_anew(profile, text):
     remember(profile, PYTHON, CPU, TOOK)
     (path,) = (paths.home() / "memory").iterdir()

@@ -16,6 +16,7 @@ from workbench.errors import WorkbenchError
 from workbench.events import EngineMemory
 
 MOST = 200  # files; the oldest go
+MOST_BYTES = 2**50
 # Of a profile, what changes neither weights nor overhead: how large the cache is made, and how requests are handled.
 UNRELATED = (
     "name", "port", "memory_share", "kv_gib", "context", "block_size", "prefix_cache", "scheduling", "chat_template",
@@ -89,11 +90,16 @@ def _read(path: Path) -> Kept | None:
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
         told = {name: stored["memory"].get(name) for name in (each.name for each in fields(EngineMemory))}
-        if any(isinstance(value, bool) or not isinstance(value, int | float | None) for value in told.values()):
+        if not all(value is None or _is_figure(value) for value in told.values()):
             return None
         return Kept(str(stored["device"]), float(stored["at"]), dict(stored["choices"]), EngineMemory(**told))
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
+
+
+def _is_figure(value: Any) -> bool:
+    """Whether an engine can have told this: neither below nothing nor beyond what a machine can hold."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < MOST_BYTES
 
 
 def _thin(folder: Path) -> None:
