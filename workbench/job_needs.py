@@ -102,20 +102,24 @@ def smaller(kind: str, spec: Mapping[str, Any], shortage: Shortage) -> Offer | N
         return None
     if shortage.device != HOST:
         changed = {**spec, "device": "cpu"}
-        if _fits(changed, shortage):
-            return Offer(Sentence("On the processor, which takes longer"), changed)
+        if size := _fitting(changed, shortage):
+            return Offer(Sentence("On the processor in {size}, which takes longer", {"size": size}), changed)
     recipe = dict(spec["recipe"])
     while (count := recipe["samples"] // 2) * recipe["length"] >= FEW_TOKENS:
         recipe["samples"] = count
         changed = {**spec, "recipe": dict(recipe)}
-        if _fits(changed, shortage):
-            return Offer(Sentence("Calibration samples: {samples}", {"samples": figures.tokens(count)}), changed)
+        if size := _fitting(changed, shortage):
+            values = {"samples": figures.tokens(count), "size": size}
+            return Offer(Sentence("Calibration samples: {samples}, in {size}", values), changed)
     return None
 
 
-def _fits(spec: Mapping[str, Any], shortage: Shortage) -> bool:
+def _fitting(spec: Mapping[str, Any], shortage: Shortage) -> str:
+    """How much it would take, in words; empty where that does not fit either."""
     found = of("quantize", spec)
-    return bool(found) and all(size <= shortage.left_on.get(device, 0) for device, size in found.items())
+    if not found or any(size > shortage.left_on.get(device, 0) for device, size in found.items()):
+        return ""
+    return " + ".join(map(figures.bytes_of, found.values()))
 
 
 def _quantize(model: Model, shape: _Shape, recipe: Recipe, spec: Mapping[str, Any]) -> tuple[int, int, int]:
