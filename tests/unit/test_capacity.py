@@ -15,6 +15,11 @@ GPU = Device("RTX 3090", "gpu", 24 * GIB, 23 * GIB, 936e9)
 CPU = Device("CPU", "cpu", 16 * GIB, 8 * GIB, None, packed_kernel=True)
 
 
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("LATHE_HOME", str(tmp_path / "home"))
+
+
 @pytest.fixture
 def model(tiny):
     return inspect(tiny)
@@ -138,6 +143,8 @@ def test_the_roofline_reads_every_weight_once(model):
     assert found.roofline_tok_s == pytest.approx(936e9 / read)
     assert capacity(replace(model, tied=True), GPU).roofline_tok_s < found.roofline_tok_s
     assert capacity(model, replace(GPU, bandwidth_bytes_s=None)).roofline_tok_s is None
+    assert capacity(model, replace(CPU, bandwidth_bytes_s=3e10)).roofline_measured, "no datasheet tells a processor's"
+    assert not found.roofline_measured and not capacity(model, CPU).roofline_measured
 
 
 def test_unknown_shapes_stay_unknown(model):

@@ -44,7 +44,14 @@ class MemoryView(QWidget):
             said.append(Sentence("Estimated from what the last such start took."))
         if found.roofline_tok_s and not failed:
             speed = {"speed": figures.number(found.roofline_tok_s)}
-            said.append(Sentence("At most {speed} tok/s for one conversation, by the memory's bandwidth.", speed))
+            said.append(
+                Sentence(
+                    "At most {speed} tok/s for one conversation, by the memory's bandwidth as measured here."
+                    if found.roofline_measured
+                    else "At most {speed} tok/s for one conversation, by the memory's bandwidth.",
+                    speed,
+                )
+            )
         for line, sentence in zip(self.lines, [*said, "", "", ""], strict=False):
             language.show(line.setText, sentence)
             line.setVisible(bool(sentence))

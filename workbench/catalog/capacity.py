@@ -26,7 +26,8 @@ class Capacity:
     tokens take, `tokens_that_fit` how many the budget holds; `kv_tokens` is the figure that vLLM will print: the
     cache's whole blocks of `block` tokens, given to `concurrency` conversations of full length; `slots` are the whole
     ones of those. `roofline_tok_s` is the most that the memory's bandwidth allows one conversation: every weight is
-    read once for each token. `learned` says that an earlier start measured it. None where a figure is not known.
+    read once for each token; `roofline_measured` says that this bandwidth was measured here. `learned` says that an
+    earlier start measured the memory. None where a figure is not known.
     """
 
     precision: str
@@ -53,6 +54,7 @@ class Capacity:
     kv_tokens: int | None = None
     concurrency: float | None = None
     learned: bool = False
+    roofline_measured: bool = False
 
     @property
     def needed(self) -> int:
@@ -170,6 +172,7 @@ def capacity(
         block=block,
         kv_tokens=kv_tokens,
         concurrency=concurrency,
+        roofline_measured=bandwidth is not None and on_cpu,
     )  # fmt: skip
 
 

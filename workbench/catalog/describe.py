@@ -211,6 +211,8 @@ def print_capacities(rows: list[dict[str, Any]]) -> None:
             for row in rows
         ],
     )  # fmt: skip
+    if any(row["roofline_measured"] for row in rows):
+        terminal.out.print(say("The most tok/s is by the highest memory bandwidth that was measured here."))
     for told in dict.fromkeys(f"{row['precision']}, {row['computed_in']}: {row['sentence']}" for row in rows):
         terminal.out.print(told, markup=False)
     for remark in dict.fromkeys(row["remark"] for row in rows if row["remark"]):

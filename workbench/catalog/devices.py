@@ -1,13 +1,12 @@
 """The devices a model could run on: NVIDIA GPUs where there are any, else this machine's processor."""
 
-import os
-import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import psutil
+
+from workbench.catalog.peak import peak_bandwidth
 
 # Datasheet figures in GB/s; the first name that is part of the driver's name for the device counts.
 BANDWIDTHS = {
@@ -23,8 +22,9 @@ _GB = 10**9
 class Device:
     """`kind` is "gpu" or "cpu". Memory in bytes; `free_bytes` as it was when asked.
 
-    `bandwidth_bytes_s` is what its memory delivers at best, None when not known. `packed_kernel` says whether vLLM has
-    a kernel for packed 4-bit weights here; without one they are unpacked at load and save no memory.
+    `bandwidth_bytes_s` is what its memory delivers at best (a processor's was measured here), None when not known.
+    `packed_kernel` says whether vLLM has a kernel for packed 4-bit weights here; without one they are unpacked at load
+    and save no memory.
     """
 
     name: str
@@ -89,7 +89,7 @@ def _cpu() -> Device:
     total, free = host_memory()
     text = _processor()
     name = next((line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("model name")), "CPU")
-    return Device(name, "cpu", total, free, measured_bandwidth(), "avx512f" in text)
+    return Device(name, "cpu", total, free, peak_bandwidth(name), "avx512f" in text)
 
 
 @cache
@@ -114,24 +114,3 @@ def _container_limit() -> tuple[int, int] | None:
         # Files that were read count as in use, but give way at once: a model on disk would look like one in memory.
         return values[0], max(0, values[1] - int(told.get(cached, 0)))
     return None
-
-
-@cache
-def measured_bandwidth(seconds: float = 0.08) -> float | None:
-    """Bytes a second that the processors read and write together, the best of several copies; measured once."""
-    import numpy as np
-
-    size = 32 << 20  # per thread; larger than its share of the caches
-    workers = min(len(os.sched_getaffinity(0)), 8) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
-        blocks = [(np.ones(size, np.uint8), np.ones(size, np.uint8)) for _ in range(workers)]
-    except MemoryError:
-        return None
-    best = 0.0
-    with ThreadPoolExecutor(workers) as pool:
-        end = time.perf_counter() + seconds
-        while time.perf_counter() < end:
-            start = time.perf_counter()
-            list(pool.map(lambda pair: np.copyto(*pair), blocks))  # numpy lets the other threads run meanwhile
-            best = max(best, 2 * size * workers / (time.perf_counter() - start))
-    return best or None
