@@ -105,11 +105,6 @@ def stand_together() -> None:
     _whole.set(asyncio.current_task())
 
 
-def is_own(entry: Entry) -> bool:
-    """Whether this very process runs it."""
-    return entry.id in _own
-
-
 def _folder() -> Path:
     return paths.inside_home("ledger")
 
