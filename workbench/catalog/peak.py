@@ -14,6 +14,7 @@ from workbench.errors import WorkbenchError
 
 BLOCK = 64 << 20  # bytes a thread reads in a pass; larger than its share of the caches
 THREADS = 8
+PASSES = 5  # at least: where a pass is slow, something else had its turn
 MOST = 1e14  # bytes a second; above what any memory delivers, so a file that says more is damaged
 
 
@@ -36,17 +37,18 @@ def peak_bandwidth(processor: str) -> float | None:
 
 
 def measured(threads: int, seconds: float = 0.12) -> float | None:
-    """The best pass of those that `seconds` have room for; None without the memory for it."""
+    """The best pass of those that `seconds` have room for, and of `PASSES`; None without the memory for it."""
     import numpy as np
 
     try:
         blocks = [np.ones(BLOCK // 4, np.float32) for _ in range(threads)]
     except MemoryError:
         return None
-    best = 0.0
+    best, passes = 0.0, 0
     with ThreadPoolExecutor(threads) as pool:
         end = time.perf_counter() + seconds
-        while time.perf_counter() < end:
+        while passes < PASSES or time.perf_counter() < end:
+            passes += 1
             start = time.perf_counter()
             list(pool.map(np.max, blocks))  # numpy lets the other threads run meanwhile
             best = max(best, BLOCK * threads / (time.perf_counter() - start))
