@@ -60,7 +60,7 @@ class LivePanel(QFrame):
         )  # fmt: skip
         self.inside = QWidget()
         parts = [(Sentence("Live"), self.inside), *((section.title, section) for section in self.sections)]
-        self.export = ExportMenu(tasks, parts, self._names, self._table)
+        self.export = ExportMenu(tasks, parts, self._names, self._table, self.redraw)
         self._lay_out()
         for section in self.sections:
             section.toggled.connect(self._draw_anew)

@@ -342,6 +342,22 @@ async def test_what_it_saves_is_a_whole_picture_and_a_table(panel, engines, unti
     assert not menu.told.isHidden()
 
 
+async def test_a_picture_of_a_folded_panel_is_of_now_and_whole(panel, engines, until, tmp_path):
+    tell(engines, "original", EngineSample(1, kv_usage=0.5), map_of([0, 1]), steps(1, [9, 0], [0, 2]))
+    await until(lambda: "50" in text(panel, "cache", "original"))
+    panel.hide()
+    tell(engines, "original", EngineSample(2, kv_usage=0.9), map_of([0, 1]), steps(2, [9, 0], [0, 2]))
+    panel.export.save_picture(panel.export._parts[0], tmp_path / "folded.png")
+    await until((tmp_path / "folded.png").exists)
+    assert "90" in text(panel, "cache", "original")
+    folded = QImage(str(tmp_path / "folded.png"))
+    panel.show()
+    await until(lambda: panel.inside.height() >= panel.inside.sizeHint().height())
+    panel.export.save_picture(panel.export._parts[0], tmp_path / "seen.png")
+    await until((tmp_path / "seen.png").exists)
+    assert abs(folded.height() - QImage(str(tmp_path / "seen.png")).height()) < 120
+
+
 async def test_where_it_cannot_write_it_says_so(panel, engines, until, told, tmp_path):
     tell(engines, "original", EngineSample(1, kv_usage=0.5))
     panel.redraw()

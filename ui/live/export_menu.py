@@ -25,7 +25,8 @@ class ExportMenu(MenuButton):
     """`parts` are what can be saved as a picture with their names, the first of them the whole.
 
     `names` are the models by side, asked for when something is saved, and so is `table`: it returns what makes the CSV
-    of this moment aside. `told` is the label that says what was written.
+    of this moment aside. `draw` is called before a picture, for parts that are not seen now. `told` is the label that
+    says what was written.
     """
 
     def __init__(
@@ -34,9 +35,10 @@ class ExportMenu(MenuButton):
         parts: Sequence[Part],
         names: Callable[[], dict[str, str]],
         table: Callable[[], Callable[[], str]],
+        draw: Callable[[], None],
     ):
         super().__init__(Sentence("Save these figures"), "download-2-line", self._fill)
-        self._tasks, self._parts, self._names, self._table = tasks, parts, names, table
+        self._tasks, self._parts, self._names, self._table, self._draw = tasks, parts, names, table, draw
         self.dialog: QFileDialog | None = None
         self.told = label(role="caption", wrap=True)
         self.told.hide()
@@ -53,8 +55,9 @@ class ExportMenu(MenuButton):
         self._ask(Sentence("Save the figures as CSV"), "csv", self.save_csv)
 
     def save_picture(self, part: Part, path: Path) -> None:
-        """Write the part as it stands now."""
+        """Write the part as it is now."""
         name, widget = part
+        self._draw()
         title = f"Lathe · {name} · {datetime.now():%Y-%m-%d %H:%M}"
         image = rendering.picture(widget, title, self._names())
         self._tasks.start(self._write(path, lambda: rendering.png(image)))

@@ -14,6 +14,8 @@ LINE = 20
 
 def picture(widget: QWidget, title: str, sides: dict[str, str]) -> QImage:
     """The widget as it stands, below `title` and a line for each side with its name."""
+    if not widget.isVisible():
+        _lay_out(widget)
     worn = theme.tokens()
     head = EDGE + LINE * (1 + len(sides)) + EDGE // 2
     size = widget.size()
@@ -36,6 +38,15 @@ def picture(widget: QWidget, title: str, sides: dict[str, str]) -> QImage:
     widget.render(painter, QPoint(EDGE, head), renderFlags=QWidget.RenderFlag.DrawChildren)
     painter.end()
     return made
+
+
+def _lay_out(widget: QWidget) -> None:
+    """A hidden widget has the size of when it was last seen, whatever it holds now: as high as that needs."""
+    for within in (*reversed(widget.findChildren(QWidget)), widget):  # the height of a part counts in that of the whole
+        if layout := within.layout():
+            layout.invalidate()
+            layout.activate()
+    widget.resize(widget.width(), max(widget.sizeHint().height(), widget.minimumSizeHint().height()))
 
 
 def png(image: QImage) -> bytes:
