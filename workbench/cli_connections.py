@@ -1,5 +1,6 @@
 """`lathe connect` and `lathe connections`: servers that somebody else runs."""
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -25,12 +26,16 @@ def connect(
     as_json: Json = False,
 ) -> None:
     """Say what answers at an address: its models, whether it is vLLM, and its figures now."""
-    endpoint = connected(target, keys.from_environment(variable) if variable else "", model)
+    given = keys.from_environment(variable) if variable else ""
+    endpoint = connected(target, given, model)
     if endpoint is None:
         raise WorkbenchError(
             "There is no connection called {name}.", "Yours are: {names}.",
             name=target, names=", ".join(each.name for each in connections.listing()) or "–",
         )  # fmt: skip
+
+    if given:
+        endpoint = replace(endpoint, key=given)  # also where another one is kept, which may be out of use
 
     async def work() -> tuple[EngineConnected, EngineSample | None]:
         found = await remote.probe(endpoint)

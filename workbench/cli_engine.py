@@ -1,5 +1,6 @@
 """The commands that talk to an engine: chat, compare."""
 
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -156,8 +157,11 @@ def connected(text: str, key: str = "", model: str = "") -> Endpoint | None:
     """The running server that a URL or a connection's name means; None where it is neither."""
     if "://" in text:
         return Endpoint(address.read(text), key, model)
-    if Path(text).exists() or (kept := connections.find(text)) is None:
+    if Path(text).exists():
         return None
+    if (kept := connections.find(text)) is None:
+        # No name has a colon in it: it is an address as the window takes it.
+        return Endpoint(address.read(text), key, model) if re.search(r":\d", text) else None
     return Endpoint(kept.url, keys.load(kept.name) or key, model or kept.model)
 
 

@@ -190,7 +190,18 @@ async def test_a_connection_is_kept_with_its_key_and_taken_up_again(
     await until(lambda: engines.state("quantized") == "ready")
     assert engines.endpoint("quantized").key == KEY
     engines.stop("quantized")
-    await until(lambda: engines.state("quantized") == "stopped")
+    await until(lambda: engines.state("quantized") == "stopped" and other.address.isEnabled())
+
+    with FakeServer() as stranger:
+        assert other.key.placeholderText() == "the kept one"
+        other.address.setText(stranger.url)
+        other.address.textEdited.emit(stranger.url)
+        assert other.key.placeholderText() == "none"
+        qtbot.keyClick(other.address, Qt.Key.Key_Return)
+        await until(lambda: engines.state("quantized") == "ready")
+        assert engines.endpoint("quantized").key == ""
+        engines.stop("quantized")
+        await until(lambda: engines.state("quantized") == "stopped")
 
     form.removal_asked.emit("work")
     remove = next(each for each in page.remotes.question.buttons() if each.text() == "Remove")

@@ -8,6 +8,10 @@ import sys
 import pytest
 from fake_server import FakeServer, answer
 
+from workbench import cli_connections, cli_engine, keys
+from workbench.engine import connections
+from workbench.engine.connections import Connection
+
 KEY = "sk-very-secret"
 PAGE = 'vllm:num_requests_running{engine="0"} 2.0\nvllm:kv_cache_usage_perc{engine="0"} 0.25\n'
 
@@ -64,6 +68,27 @@ def test_connect_keep_list_chat_and_forget(lathe, home):
     assert json.loads(lathe("connections", "--json")[1]) == []
     code, _, err = lathe("connect", "work")
     assert code == 1 and "no connection called work" in err
+
+
+def test_a_key_that_is_given_takes_the_place_of_the_kept_one(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("LATHE_HOME", str(tmp_path))
+    monkeypatch.setenv("NEW", KEY)
+    monkeypatch.setattr(keys, "_ring", lambda: None)
+    with FakeServer(key=KEY) as server:
+        connections.keep(Connection("work", server.url))
+        keys.save("work", "the one before")
+        cli_connections.connect("work", name="work", variable="NEW")
+    assert "→ fake" in capsys.readouterr().out
+    assert keys.load("work") == KEY
+    keys.forget("work")
+
+
+def test_an_address_needs_no_scheme(monkeypatch, tmp_path):
+    monkeypatch.setenv("LATHE_HOME", str(tmp_path))
+    assert cli_engine.connected("localhost:8000/v1").root == "http://localhost:8000"
+    (tmp_path / "model:8").mkdir()
+    assert cli_engine.connected(str(tmp_path / "model:8")) is None  # a folder
+    assert cli_engine.connected("work") is None
 
 
 def test_two_servers_are_compared(lathe):

@@ -144,7 +144,7 @@ class RemoteForm(QWidget):
 
     def _on_edited(self, _text: str) -> None:
         self._models = ()
-        self._offer("")
+        self._offer("")  # speaks, too: the kept key is for the kept address
         self.show_state("stopped")
 
     def _combo(self) -> ElidingCombo:
@@ -156,4 +156,5 @@ class RemoteForm(QWidget):
     def _speak(self) -> None:
         self.names.setItemText(0, say("new"))
         self.model.setItemText(0, say("its first"))
-        self.key.setPlaceholderText(say("the kept one") if self.name else say("none"))
+        kept = any(each.name == self.name and each.url == self.address.text().strip() for each in self._kept)
+        self.key.setPlaceholderText(say("the kept one") if kept else say("none"))

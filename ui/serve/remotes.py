@@ -96,10 +96,11 @@ class Remotes(QObject):
         form = self.forms[side]
         wanted = form.wanted()
         try:
-            key = wanted.key
-            if not key and wanted.name:
+            key, url = wanted.key, address.read(wanted.address)
+            kept = connections.find(wanted.name) if wanted.name and not key else None
+            if kept and kept.url == url:  # no other server is to learn it
                 key = await asyncio.to_thread(keys.load, wanted.name)  # the keyring may ask the user to open it
-            endpoint = Endpoint(address.read(wanted.address), key, wanted.model)
+            endpoint = Endpoint(url, key, wanted.model)
         except WorkbenchError as error:
             self._notices.tell(error)
             return
