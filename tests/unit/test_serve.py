@@ -12,7 +12,7 @@ import fake_engine
 import pytest
 
 from workbench import guard
-from workbench.engine import serve, sockets
+from workbench.engine import readiness, serve, sockets
 from workbench.engine.profile import Profile, Speculation, shorter
 from workbench.errors import WorkbenchError
 from workbench.events import (
@@ -176,7 +176,7 @@ async def test_a_free_port_is_another_one(tmp_path, model, stranger):
 
 @pytest.mark.parametrize("mode", ["stranger", "open"])
 async def test_what_cannot_prove_itself_never_gets_ready(tmp_path, model, monkeypatch, mode):
-    monkeypatch.setattr(serve, "STRANGER_S", 0.5)
+    monkeypatch.setattr(readiness, "STRANGER_S", 0.5)
     serving = Serving(tmp_path, Profile(model), ("answer", mode))
     note = await serving.first(Note)
     await asyncio.sleep(1.0)
@@ -214,7 +214,7 @@ async def test_a_death_while_loading_is_told_within_two_seconds(tmp_path, model)
 
 
 async def test_silence_is_told_and_stop_works_in_it(tmp_path, model, monkeypatch):
-    monkeypatch.setattr(serve, "SILENCE_S", 0.5)
+    monkeypatch.setattr(readiness, "SILENCE_S", 0.5)
     serving = Serving(tmp_path, Profile(model), ("print", "loading"), ("sleep", 600))
     note = await serving.first(Note)
     assert note.message == "Still loading, no output for {seconds} s." and "seconds" in note.values
