@@ -128,6 +128,8 @@ def test_what_it_costs_is_said():
     sentences = told(separation.remarks(separation.of_profile(Profile(MODEL)), gpus(1)))
     for part in ("does not raise the throughput", "Each of the 2 engines", "share a GPU", "asks for no key"):
         assert part in sentences
+    on_cpu = told(separation.remarks(separation.of_profile(Profile(MODEL)), CPU))
+    assert "hardly for speed" in on_cpu and "share a GPU" not in on_cpu and "hardly for speed" not in sentences
 
 
 def test_a_run_holds_the_runs_of_its_legs():

@@ -139,6 +139,8 @@ def remarks(separation: Separation, devices: list[Device]) -> list[Sentence]:
     ]
     if (engines := len(_started(separation, devices))) > 1:
         found.append(Sentence("Each of the {engines} engines loads the weights.", {"engines": engines}))
+        if devices[0].kind == "cpu":
+            found.append(Sentence("They share this processor's cores: good for trying it, hardly for speed."))
     if in_turn(separation, devices):
         found.append(Sentence("The engines share a GPU: each starts when the one before it is ready."))
     found.append(Sentence("The front asks for no key: every program on this machine can use it."))
