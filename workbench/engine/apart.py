@@ -10,14 +10,14 @@ from pathlib import Path
 from workbench import admission, ledger
 from workbench.admission import Ask, Conflict
 from workbench.catalog.devices import devices
-from workbench.engine import attached, facts, handover, monitor, serve, sockets
+from workbench.engine import attached, ends, facts, handover, monitor, serve, sockets
 from workbench.engine import separation as separations
 from workbench.engine.client import Endpoint
 from workbench.engine.facts import EngineFacts
 from workbench.engine.router import Router
 from workbench.engine.separation import Leg, Separation
 from workbench.errors import WorkbenchError
-from workbench.events import EnginePhase, EngineReady, EngineStopped, Event, Failed, LegEvent
+from workbench.events import EnginePhase, EngineReady, Event, Failed, LegEvent
 from workbench.settings import Settings
 from workbench.words import Sentence
 
@@ -44,16 +44,10 @@ async def serve_separated(
     """
     on_event(EnginePhase("starting", time.monotonic()))
     ledger.stand_together()
-    try:
+    with ends.told(on_event):
         front = await _prepared(separation, settings, on_event, log)
         front.ask = ask
         failed = await front.run()
-    except WorkbenchError as error:  # before anything started
-        failed = Failed(error.message, error.hint_template, error.values)
-        on_event(failed)
-    except asyncio.CancelledError:
-        on_event(EngineStopped())
-        raise
     raise WorkbenchError(failed.message, failed.hint, **failed.values)
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import httpx
 
-from workbench.engine import health
+from workbench.engine import ends, health
 from workbench.engine.client import Endpoint
 from workbench.errors import WorkbenchError
-from workbench.events import EnginePhase, EngineReady, EngineStopped, Event, Failed
+from workbench.events import EnginePhase, EngineReady, Event
 
 # A dead machine does not refuse, it is silent; a busy server accepts at once and answers late.
 TIMEOUT = httpx.Timeout(10.0, connect=1.5)
@@ -48,17 +48,11 @@ async def follow(endpoint: Endpoint, on_event: Callable[[Event], None]) -> None:
     """Until it has not answered twice in a row: with the events and the errors of an engine that we run ourselves."""
     began_s = time.monotonic()
     on_event(EnginePhase("starting", began_s))
-    try:
+    with ends.told(on_event):
         served = await ask(endpoint)
         on_event(EngineReady(endpoint.root, endpoint.key, served.name, 0, time.monotonic() - began_s))
         await _silence(endpoint)
         raise WorkbenchError("The engine at {url} answers no more.", "See what happened there.", url=endpoint.root)
-    except WorkbenchError as error:
-        on_event(Failed(error.message, error.hint_template, error.values))
-        raise
-    except asyncio.CancelledError:
-        on_event(EngineStopped())
-        raise
 
 
 async def _silence(endpoint: Endpoint) -> None:

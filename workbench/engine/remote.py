@@ -10,10 +10,11 @@ from typing import Any
 
 import httpx
 
+from workbench.engine import ends
 from workbench.engine.client import Endpoint, refused
 from workbench.engine.metrics import is_vllm
 from workbench.errors import WorkbenchError
-from workbench.events import EngineConnected, EngineStopped, Event, Failed
+from workbench.events import EngineConnected, Event
 from workbench.words import Sentence
 
 TIMEOUT = httpx.Timeout(15, connect=5)
@@ -83,16 +84,10 @@ async def attend(endpoint: Endpoint, on_event: Callable[[Event], None]) -> None:
 
     Reports EngineConnected, then Failed within 5 s of the loss, which is also raised. Cancelling reports EngineStopped.
     """
-    try:
+    with ends.told(on_event):
         found = await probe(endpoint)
         on_event(found)
         await _loss(endpoint_of(found))
-    except WorkbenchError as error:
-        on_event(Failed(error.message, error.hint_template, error.values))
-        raise
-    except asyncio.CancelledError:
-        on_event(EngineStopped())
-        raise
 
 
 async def _loss(endpoint: Endpoint) -> None:
