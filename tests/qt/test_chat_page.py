@@ -432,6 +432,33 @@ async def test_an_engine_that_dies_says_why_starts_again_in_one_click_and_loses_
     assert page.composer.text == "half a thought", "nobody is there to ask"
 
 
+async def test_an_engine_that_dies_while_it_answers_loses_neither_the_answer_nor_the_next_thought(
+    page, engines, servers, until
+):
+    server = servers["original"]
+    engines.serve("original", server, "smol")
+    server.script = [(0, delta("Once ")), (0.5, {"error": {"message": "EngineCore died"}}), (0, "data: [DONE]\n\n")]
+    ask(page, "a long story")
+    await until(lambda: "Once" in shown(page, "original"))
+    page.composer.setPlainText("and then")
+    await done(page, until)
+    engines.apply("original", Failed("The engine's core was killed."))
+    page.redraw()
+    said = shown(page, "original")
+    assert "a long story" in said and "Once" in said and "EngineCore died" in said
+    assert page.composer.text == "and then" and page.composer.isEnabled()
+    (kept,) = page.store.load(page.conversation.id).turns
+    assert kept.replies["original"].state == "failed" and kept.replies["original"].text == "Once "
+    page.columns["original"].action.click()
+    assert [side for side, _ in engines.started] == ["original"]
+    server.script = answer("more")
+    engines.serve("original", server, "smol")
+    page.redraw()
+    QTest.keyClick(page.composer, Qt.Key.Key_Return)
+    await done(page, until)
+    assert "more" in shown(page, "original") and page.composer.text == ""
+
+
 async def test_h28_the_models_own_values_are_shown_and_can_be_left_out(page, engines, servers, until, tmp_path, qtbot):
     own = {"temperature": 0.2, "top_k": 1, "top_p": 0.01, "repetition_penalty": 1.1, "eos_token_id": 2}
     (tmp_path / "generation_config.json").write_text(json.dumps(own))
