@@ -18,6 +18,7 @@ from workbench.engine.client import Endpoint, Sampling, chat, models
 from workbench.engine.profile import Profile
 from workbench.errors import WorkbenchError
 from workbench.events import EngineReady, EngineSample, EngineStopped, Failed, LegEvent, ReplyFailed, ReplyText, Stage
+from workbench.measure.mixed_load import Mix, compare_separated
 from workbench.memory import Measured, Room
 from workbench.runs import EngineRun
 from workbench.settings import Settings
@@ -317,3 +318,21 @@ def test_missing_packages_are_a_sentence_with_the_command():
     error = handover.missing(known)
     assert "/py" in str(error) and "--no-deps nixl==1.5.1 nixl-cu13==1.5.1 vllm-router==0.1.17" in error.hint
     assert handover.missing(facts.EngineFacts("/py", "0.5", None, False, frozenset(), True, None)).values["flag"]
+
+
+async def test_the_mixed_load_runs_in_one_engine_and_then_apart(tmp_path, model):
+    """These stand-ins answer no chat: what is compared is that every request of both ways was sent and counted."""
+    python = fake_engine.install(tmp_path, ("answer", "dying"))
+    told = []
+    found = await compare_separated(
+        separation.of_profile(Profile(model, name="m")),
+        Mix(chats=1, prompts=2, prompt_words=5, pause_s=0.01),
+        Settings(engine_python=str(python)),
+        lambda side, event: told.append((side, event)),
+    )
+    assert (found.one.failed, found.apart.failed) == (3, 3)
+    sides = [side for side, event in told if isinstance(event, EngineReady)]
+    assert sides == ["one", "apart"]
+    stopped = next(index for index, (side, event) in enumerate(told) if isinstance(event, EngineStopped))
+    assert all(side == "apart" for side, _ in told[stopped + 1 :]), "one engine has ended before the others start"
+    assert below() == []
