@@ -92,7 +92,9 @@ def _print(book: "Book") -> None:
     for number, held in enumerate(book.held, 1):
         for device in held.entry.needs or ("cpu",):
             stated, used = (figures.bytes_of(sizes.get(device)) for sizes in (held.entry.needs, held.used))
-            rows.append((str(number), held.entry.title, book.rooms[device].name, stated, used))
+            # A GPU of another Lathe may not be seen from here.
+            name = book.rooms[device].name if device in book.rooms else device
+            rows.append((str(number), held.entry.title, name, stated, used))
     terminal.table(("", "", say("Device"), say("stated"), say("really held")), rows)
 
 

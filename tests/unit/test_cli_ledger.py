@@ -11,7 +11,7 @@ import fake_engine
 import psutil
 import pytest
 
-from workbench import ledger, settings
+from workbench import cli_ledger, ledger, settings
 from workbench.memory import Measured, Room
 
 HUGE = 10**15  # more than any machine has: what states it leaves nothing to others
@@ -58,6 +58,16 @@ def run(begin, *arguments) -> tuple[int, str, str]:
     child = begin(*arguments)
     out, err = child.communicate(timeout=60)
     return child.returncode, out, " ".join(err.split())
+
+
+def test_a_gpu_that_cannot_be_seen_from_here_is_listed_all_the_same(capsys):
+    entry = ledger.new("engine", "far", {"gpu99": HUGE})
+    assert ledger.claim(entry, Measured({}, {}))[0]
+    cli_ledger.ledger()
+    assert "gpu99" in capsys.readouterr().out
+    cli_ledger.ledger(as_json=True)
+    assert json.loads(capsys.readouterr().out)["held"][0]["stated"] == {"gpu99": HUGE}
+    ledger.release(entry)
 
 
 def read_until(stream, words) -> str:

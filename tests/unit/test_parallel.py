@@ -136,12 +136,15 @@ def test_what_ray_needs(tiny):
         Profile(tiny, executor="ray", ray_address=right)
 
 
-def test_devices_must_be_there(tiny):
+def test_devices_must_be_there(tiny, monkeypatch):
     profile = Profile(tiny, tensor_parallel=2, data_parallel=2)
     with pytest.raises(WorkbenchError, match=r"needs 4 GPUs .*has 2"):
         parallel.check_devices(profile, GPU, 2)
     parallel.check_devices(profile, GPU, 4)
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
     parallel.check_devices(profile, CPU, 0)
+    with pytest.raises(WorkbenchError, match=r"8 processes .*has 4"):
+        parallel.check_devices(replace(profile, data_parallel=2 * profile.data_parallel), CPU, 0)
     parallel.check_devices(replace(profile, executor="ray"), GPU, 1)
 
 

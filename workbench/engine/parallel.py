@@ -51,10 +51,18 @@ def check(profile: Profile, facts: EngineFacts) -> None:
 
 
 def check_devices(profile: Profile, facts: EngineFacts, gpus: int) -> None:
-    """Raise a WorkbenchError where this machine has too few of `gpus` for it. On a CPU each part is a process."""
+    """Raise a WorkbenchError where this machine has too few `gpus` for it; on a CPU too few cores.
+
+    There each part is a process that computes all the time, and nothing else would keep thousands from being started.
+    """
     if not facts.cpu:
         counts = profile.tensor_parallel, profile.pipeline_parallel, profile.data_parallel
         _tell(too_few(*counts, profile.executor, max(1, gpus)))
+    elif profile.devices > (cores := os.cpu_count() or 1):
+        raise WorkbenchError(
+            "This engine would be {needed} processes that each keep a core busy; this machine has {count}.",
+            "Lower one of the numbers.", needed=profile.devices, count=cores,
+        )  # fmt: skip
 
 
 def too_few(tensor: int, pipeline: int, data: int, executor: str, gpus: int) -> Refusal | None:
