@@ -81,6 +81,12 @@ async def connect(page, server, until, engines):
     return form, card
 
 
+async def leave(engines, until):
+    """Before the widgets go, which still listen."""
+    engines.stop("original")
+    await until(lambda: engines.state("original") == "stopped")
+
+
 async def test_another_source_takes_the_place_of_the_profile(page, until):
     form, card = pick(page)
     await until(lambda: form.isVisible() and card.isVisible())
@@ -163,6 +169,7 @@ async def test_a_lost_server_is_said_and_connected_again_in_one_click(
     del server.pages["/health"]
     column.action.click()
     await until(lambda: engines.state("original") == "ready")
+    await leave(engines, until)
 
 
 async def test_a_connection_is_kept_with_its_key_and_taken_up_again(
@@ -221,6 +228,7 @@ async def test_without_a_keyring_the_form_says_so(page, server, until, engines):
     page.remotes.naming["original"].save.click()
     await until(lambda: "no keyring" in form.note.text())
     assert keys.load("127.0.0.1") == KEY
+    await leave(engines, until)
 
 
 async def test_every_control_has_a_name_and_takes_the_keyboard(page, until):
