@@ -141,6 +141,7 @@ def test_a_run_holds_the_runs_of_its_legs():
 
 
 def test_gpus_are_read_from_a_text():
-    assert separation.read_devices(" 0, 1,") == (0, 1) and separation.read_devices("") == ()
+    assert separation.read_devices(" 0, 1,") == (0, 1) == separation.read_devices("0 1")
+    assert separation.read_devices("") == ()
     with pytest.raises(WorkbenchError, match="no GPUs"):
         separation.read_devices("GPU 0")

@@ -80,9 +80,9 @@ class Separation:
 
 
 def read_devices(text: str) -> tuple[int, ...]:
-    """The GPUs that a text such as "0,1" names; none where it is empty."""
+    """The GPUs that a text such as "0,1" or "0 1" names; none where it is empty."""
     try:
-        return tuple(int(each) for each in text.replace(" ", "").split(",") if each)
+        return tuple(int(each) for each in text.replace(",", " ").split())
     except ValueError:
         raise WorkbenchError(
             "{devices} are no GPUs.", "Write the number of each once, such as 0,1.", devices=text
