@@ -9,6 +9,7 @@ import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import fake_engine
+import psutil
 import pytest
 
 from workbench import guard
@@ -238,12 +239,23 @@ async def test_the_length_of_a_refusal_is_offered_for_a_retry(tmp_path, model):
     assert shorter(profile, Failed("x")) is None
 
 
-async def test_a_crash_after_ready_is_a_failure_too(tmp_path, model):
-    serving = Serving(tmp_path, Profile(model), ("answer", "ours"))
+@pytest.mark.parametrize("what", ["server", "guard"])
+async def test_what_is_killed_after_ready_is_told_within_five_seconds_and_leaves_nothing(tmp_path, model, what):
+    """Also where the rest of the tree has to be killed first, which takes longer than to see that nobody answers."""
+    pids = tmp_path / "pids"
+    serving = Serving(tmp_path, Profile(model), ("tree", str(pids)), ("answer", "ours"))
     ready = await serving.first(EngineReady)
-    os.kill(ready.pid, signal.SIGKILL)
-    failed = await serving.failed()
-    assert failed.values["code"] == 137
+    while not pids.exists():  # noqa: ASYNC110
+        await asyncio.sleep(0.05)
+    tree = [ready.pid, *map(int, pids.read_text().split())]
+    killed_s = time.monotonic()
+    os.kill(ready.pid if what == "server" else psutil.Process(ready.pid).ppid(), signal.SIGKILL)
+    failed = await serving.first(Failed)
+    assert time.monotonic() - killed_s < 5
+    assert failed.values["code"] == 137 and "engine was killed" in failed.message
+    await serving.failed()
+    assert time.monotonic() - killed_s < 10
+    assert [each for each in tree if guard.identity(each)] == [] and len(serving.all(Failed)) == 1
 
 
 async def test_a_dead_engine_behind_a_server_that_lives_on_is_told_within_five_seconds(tmp_path, model):

@@ -14,8 +14,8 @@ async def answers(client: httpx.AsyncClient) -> bool:
         return False
 
 
-async def death(client: httpx.AsyncClient) -> None:
-    """Until the server says twice in a row that its engine is dead, or nobody listens.
+async def death(client: httpx.AsyncClient) -> bool:
+    """Until the server says twice in a row that its engine is dead, or nobody listens; whether it still answers.
 
     vLLM's server outlives its engine core by some seconds, and a worker outlives both for longer (seen: 3 and 17 s).
     """
@@ -23,9 +23,10 @@ async def death(client: httpx.AsyncClient) -> None:
     while seen < 2:
         await asyncio.sleep(PERIOD_S)
         try:
-            dead = (await client.get("/health")).status_code == 503
+            dead = there = (await client.get("/health")).status_code == 503
         except httpx.ConnectError:
-            dead = True
+            dead, there = True, False
         except httpx.HTTPError:  # busy
-            dead = False
+            dead = there = False
         seen = seen + 1 if dead else 0
+    return there

@@ -38,6 +38,7 @@ from workbench.events import EngineMemory, EnginePhase, EngineReady, Event, Fail
 from workbench.settings import Settings
 
 STOPPED_S = 30.0
+STATUS_S = 2.0  # more, and a death would be told later than 5 s after it
 
 
 async def serve(
@@ -157,8 +158,9 @@ class _Engine:
         watching = asyncio.create_task(self._watch())
         try:
             await asyncio.wait([running, watching], return_when=asyncio.FIRST_COMPLETED)
+            if not running.done() and not watching.result():  # its status comes when the rest of its tree is ended
+                await asyncio.wait([running], timeout=STATUS_S)
             if not running.done():
-                watching.result()
                 return self._fail(None)
             await running
             return self._fail(0)
@@ -184,14 +186,14 @@ class _Engine:
         for event in self.output.read(line):
             self.on_event(event)
 
-    async def _watch(self) -> None:
-        """Until it was ready, and has died."""
+    async def _watch(self) -> bool:
+        """Until it was ready, and has died; whether its server still answers."""
         url = f"http://{command.HOST}:{self.port}"
         limits = httpx.Timeout(5.0, connect=1.0)
         async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=limits) as client:
             await readiness.until_ours(client, self.port, self.key, self.output, self.on_event)
             await self._become_ready(client, url)
-            await health.death(client)
+            return await health.death(client)
 
     async def _become_ready(self, client: httpx.AsyncClient, url: str) -> None:
         loaded_s = time.monotonic()
