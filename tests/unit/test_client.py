@@ -181,6 +181,12 @@ async def test_a_server_that_counts_as_it_goes_is_believed():
     assert last.tokens_per_s == pytest.approx(8 / (server.sent_s[2] - server.sent_s[0]), rel=0.1)
 
 
+async def test_counts_that_are_no_numbers_are_none():
+    with FakeServer([(0, delta("x", finish="stop")), (0, usage("5", "9")), (0, "data: [DONE]\n\n")]) as server:
+        _, last = await ask(server)
+    assert (last.reason, last.tokens, last.prompt_tokens, last.tokens_per_s) == ("stop", None, None, None)
+
+
 async def test_speculation_of_this_reply():
     figures = {"mean_acceptance_length": 2.5, "num_accepted_draft_tokens": 6, "num_draft_tokens": 16}
     none = {"mean_acceptance_length": 1.0, "num_accepted_draft_tokens": 0, "num_draft_tokens": 0}

@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
+import pytest
+
 from workbench.engine.metrics import rates, read_engine, since
+from workbench.errors import WorkbenchError
 from workbench.events import decode, encode
 from workbench.measure.series import quantile
 
@@ -83,6 +86,19 @@ def test_several_engines_are_summed_and_the_fullest_cache_shown():
 def test_speculation_off_has_no_such_figures():
     sample = read_engine('vllm:num_requests_running{engine="0"} 1.0\nvllm:kv_cache_usage_perc{engine="0"} NaN\n', 0.0)
     assert (sample.drafts, sample.accepted_per_position, sample.kv_usage, sample.running) == (None, (), None, 1.0)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'vllm:time_to_first_token_seconds_bucket{le="x"} 1', "vllm:time_to_first_token_seconds_bucket 1",
+        "vllm:spec_decode_num_accepted_tokens_per_pos_total 1", "vllm:num_requests_running{bad",
+        'vllm:spec_decode_num_accepted_tokens_per_pos_total{position="a"} 1',
+    ],
+)  # fmt: skip
+def test_a_page_that_something_between_wrote_anew_is_a_sentence(line):
+    with pytest.raises(WorkbenchError, match="cannot be read"):
+        read_engine(line + "\n", 1.0)
 
 
 def test_the_cache_is_described():

@@ -186,7 +186,7 @@ class _Stream:
     def __init__(self, times: TokenTimes, on_event: Callable[[Event], None]):
         self.times = times
         self._on_event = on_event
-        self._usage: dict[str, Any] = {}
+        self._usage: dict[str, int] = {}
         self._speculation: dict[str, Any] = {}
         self._reason = ""
         self._half = {False: "", True: ""}
@@ -238,10 +238,10 @@ class _Stream:
                 self._end_tool_call(at_s)
                 self._reason = reason
         if usage := chunk.get("usage"):
-            self._usage = usage
+            self._usage = {name: count for name, count in usage.items() if isinstance(count, int)}
             # The closing summary comes after the last token: its time says nothing about speed.
             if chunk.get("choices"):
-                self.times.count(at_s, usage.get("completion_tokens") or 0)
+                self.times.count(at_s, self._usage.get("completion_tokens") or 0)
         if metrics := chunk.get("metrics"):
             self._speculation = metrics.get("speculative_decoding") or {}
 

@@ -53,8 +53,18 @@ Labelled = list[tuple[dict[str, str], float]]
 def read_engine(text: str, at_s: float) -> EngineSample:
     """Read the page's text. With several engines behind one server counters are summed, of gauges the largest counts.
 
-    `kv_usage` is a share, 0 to 1. What the page does not have stays None.
+    `kv_usage` is a share, 0 to 1. What the page does not have stays None. Raises WorkbenchError on a page that is not
+    as vLLM writes it.
     """
+    try:
+        return _read(text, at_s)
+    except (ValueError, LookupError) as error:
+        raise WorkbenchError(
+            "The engine's figures cannot be read: {reason}", "The live graphs pause until they can.", reason=str(error)
+        ) from error
+
+
+def _read(text: str, at_s: float) -> EngineSample:
     found = _samples(text)
     values: dict[str, object] = {}
     for field, names in GAUGES.items():
@@ -84,15 +94,10 @@ def _samples(text: str) -> dict[str, Labelled]:
     """The wanted samples by name. Other lines are dropped first: the parser is slow and the page long."""
     lines = [line for line in text.splitlines() if line[: _name_end(line)] in _WANTED]
     found: dict[str, Labelled] = {}
-    try:
-        for family in text_string_to_metric_families("\n".join(lines) + "\n"):
-            for sample in family.samples:
-                if math.isfinite(sample.value):
-                    found.setdefault(sample.name, []).append((sample.labels, sample.value))
-    except ValueError as error:
-        raise WorkbenchError(
-            "The engine's figures cannot be read: {reason}", "The live graphs pause until they can.", reason=str(error)
-        ) from error
+    for family in text_string_to_metric_families("\n".join(lines) + "\n"):
+        for sample in family.samples:
+            if math.isfinite(sample.value):
+                found.setdefault(sample.name, []).append((sample.labels, sample.value))
     return found
 
 
