@@ -12,7 +12,7 @@ from workbench.words import Sentence
 # name → (short, with what it does)
 TITLES = {
     "layered": (Sentence("Layered"), Sentence("Layered: AWQ attention, GPTQ MLP")),
-    "best": (Sentence("Best quality"), Sentence("Best quality: AWQ + GPTQ everywhere")),
+    "best": (Sentence("Best quality"), Sentence("Best quality: refined GPTQ everywhere")),
     "rtn": (Sentence("Fast"), Sentence("Fast: plain rounding (RTN)")),
     "awq": (Sentence("AWQ everywhere"), Sentence("AWQ everywhere")),
     "gptq": (Sentence("GPTQ everywhere"), Sentence("GPTQ everywhere")),

@@ -9,8 +9,15 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFa
 
 from workbench import recipe
 from workbench.quantization import pipeline
-from workbench.recipe import Recipe
+from workbench.recipe import PRESETS, Recipe
 
+# What best does, on weights that AWQ has scaled: every step that there is.
+SCALED = replace(
+    PRESETS["best"],
+    name="scaled",
+    attention=replace(PRESETS["best"].attention, method="awq+gptq"),
+    mlp=replace(PRESETS["best"].mlp, method="awq+gptq"),
+)
 TEXT = "The keeper climbed the stairs every evening to light the great lamp; each of the steps creaked. "
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from family_models import SETTINGS, write_family
-from quantization_models import TEXT, byte_tokenizer, quantized
+from quantization_models import SCALED, TEXT, byte_tokenizer, quantized
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, Gemma3Config, Gemma3ForConditionalGeneration
 
@@ -64,13 +64,14 @@ def test_a_family_is_read_as_transformers_reads_it(tmp_path, family):
     assert catalog.inspect(source).can_quantize
 
 
-@pytest.mark.parametrize("chosen", ["layered", "best", "rtn"])
+@pytest.mark.parametrize("chosen", ["layered", "scaled", "rtn"])
 @pytest.mark.parametrize("family", SETTINGS)
 def test_a_family_is_quantized(tmp_path, family, chosen):
     source = write_family(tmp_path / family, family)
-    events = quantized(source, tmp_path / "out", chosen, threads=1)
+    wanted = SCALED if chosen == "scaled" else recipe.PRESETS[chosen]
+    events = quantized(source, tmp_path / "out", wanted, threads=1)
     assert isinstance(events[-1], Finished)
-    planned = plan.make(catalog.inspect(source), recipe.PRESETS[chosen])
+    planned = plan.make(catalog.inspect(source), wanted)
     modules = done(events)
     assert modules.keys() == {entry.linear.name for entry in planned.linears}
     assert not any(module.fallback for module in modules.values())
@@ -82,7 +83,7 @@ def test_a_family_is_quantized(tmp_path, family, chosen):
     assert (ours(tmp_path / "out") - right).std() < (0.6 if chosen == "rtn" else 0.5) * right.std()
     moved = [event for event in events if isinstance(event, Note) and "stored in 16 bit" in event.message]
     # One norm serves all of Cohere's block, so that it can take scales only where attention and MLP both ask for them.
-    assert len(moved) == (chosen == "best" or (chosen == "layered" and family != "cohere"))
+    assert len(moved) == (chosen == "scaled" or (chosen == "layered" and family != "cohere"))
     assert all(0 < note.values["percent"] < 50 for note in moved)
     if chosen == "rtn":
         return

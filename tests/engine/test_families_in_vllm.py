@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from family_models import write_family
-from quantization_models import quantized
+from quantization_models import SCALED, quantized
 from test_int4_in_vllm import ENGINE, PROMPT
 
 from workbench.quantization.blocks import Skeleton
@@ -23,7 +23,7 @@ def answers(tmp_path_factory):
     """Family -> (log-probabilities of the prompt by our reading, what vLLM answered); one child loads them all."""
     folder = tmp_path_factory.mktemp("families")
     for family in FAMILIES:
-        quantized(write_family(folder / f"{family} plain", family), folder / family, "best", threads=1)
+        quantized(write_family(folder / f"{family} plain", family), folder / family, SCALED, threads=1)
     out = folder / "answers.json"
     child = Path(__file__).with_name("load_in_vllm.py")
     runs = [str(folder / family) for family in FAMILIES]

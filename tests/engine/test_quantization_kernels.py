@@ -103,11 +103,11 @@ def test_moments_can_be_looked_at_in_between(monkeypatch, loud):
 @pytest.mark.parametrize("choice", [SYMMETRIC, ASYMMETRIC])
 def test_searches_look_at_what_the_integers_stand_for(monkeypatch, loud, choice):
     weight, H, _ = loud
-    found = grid.search(weight, H, choice, BF16)
+    shrink = grid.shrinks(weight, H, choice, BF16)
+    found = grid.fit(weight, choice, BF16, shrink, turned=True)
     assert torch.equal(found.nearest(weight), found.values(found.integers(weight)))
     monkeypatch.setattr(grid, "PIECE", 5 * 64)
-    in_pieces = grid.search(weight, H, choice, BF16)
-    assert torch.equal(in_pieces.scale, found.scale) and torch.equal(in_pieces.zero, found.zero)
+    assert torch.equal(grid.shrinks(weight, H, choice, BF16), shrink) and (shrink < 1).any()
 
 
 @pytest.mark.parametrize("size", [5, 256, 700])
@@ -155,6 +155,17 @@ def test_gptq_follows_the_plain_formula():
         inverse = inverse - inverse[:, column : column + 1] * inverse[column : column + 1] / inverse[column, column]
     assert damping == 0.01
     assert (integers == wanted).float().mean() > 0.995  # float32 against float64 may tip a tie
+
+
+@pytest.mark.parametrize("choice", [SYMMETRIC, ASYMMETRIC])
+@pytest.mark.parametrize("static", [True, False])
+def test_a_rows_error_adds_up_from_what_its_columns_leave(loud, choice, static):
+    weight, H, _ = loud
+    found = grid.fit(weight, choice, BF16, turned=True)
+    integers, errors = gptq.round_with(weight, gptq.factor(H, 0.01, static), found)
+    wrong = (weight - found.values(integers)).double()
+    damped = H.double() + 0.01 * torch.diagonal(H).mean() * torch.eye(64)
+    assert torch.allclose(errors.double(), (wrong @ damped * wrong).sum(1), rtol=1e-3)
 
 
 def test_static_order_is_stored_in_place_and_no_worse(loud):

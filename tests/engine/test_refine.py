@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from workbench.quantization import refine
+from workbench.quantization import refine, rounding
 from workbench.quantization.moments import output_error
 from workbench.quantization.rounding import nearest, rounded
 from workbench.recipe import Choice
@@ -34,6 +34,7 @@ def error_of(result, weight, H):
 @pytest.mark.parametrize("choice", CHOICES)
 def test_refined_is_better_than_gptq_and_fits_the_grid(problem, choice):
     weight, H = problem
+    choice = replace(choice, clip=False)  # the search for ranges has starts of its own
     before = rounded(weight, H, choice, BF16)
     after = rounded(weight, H, replace(choice, refine=True), BF16)
     assert after.unrefined == pytest.approx(error_of(before, weight, H))
@@ -42,6 +43,27 @@ def test_refined_is_better_than_gptq_and_fits_the_grid(problem, choice):
     assert torch.equal(after.grid.zero, before.grid.zero)
     assert after.integers.dtype == torch.int8
     assert after.integers.min() >= after.grid.low and after.integers.max() <= after.grid.high
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_every_row_starts_from_the_grid_that_gptq_does_best_on(problem, choice, monkeypatch):
+    weight, H = problem
+    choice = replace(choice, damping=1e-6)
+
+    def by_row(result):
+        wrong = weight - result.grid.values(result.integers)
+        return (wrong @ H * wrong).sum(1)
+
+    each = []
+    for share in rounding.SHARES:
+        with monkeypatch.context() as change:
+            change.setattr(rounding, "SHARES", (share,))
+            change.setattr(refine, "refined", lambda weight, H, integers, grid, stored: (integers, grid))
+            each.append(by_row(rounded(weight, H, replace(choice, refine=True), BF16)))
+    monkeypatch.setattr(refine, "refined", lambda weight, H, integers, grid, stored: (integers, grid))
+    best = by_row(rounded(weight, H, replace(choice, refine=True), BF16))
+    assert torch.allclose(best, torch.stack(each).amin(0), rtol=1e-3)
+    assert len(torch.stack(each).argmin(0).unique()) > 1
 
 
 @pytest.mark.parametrize("choice", CHOICES)
@@ -63,7 +85,7 @@ def test_few_rows_at_a_time_give_the_same_scales(problem, monkeypatch):
     weight, H = problem
     result = nearest(weight, CHOICES[0], BF16)
     together = refine.fitted(weight, H, result.integers, result.grid, BF16).scale
-    monkeypatch.setattr(refine, "BYTES", 4 * 3 * 96 * 5)
+    monkeypatch.setattr(refine, "BYTES", 4 * (3 * 3 + 96) * 5)
     assert torch.equal(refine.fitted(weight, H, result.integers, result.grid, BF16).scale, together)
 
 

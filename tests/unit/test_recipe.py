@@ -27,10 +27,10 @@ def test_presets_compare_like_with_like():
 def test_presets_are_what_they_are_called():
     methods = {name: tuple(choice.method for choice in preset.choices) for name, preset in PRESETS.items()}
     assert methods == {
-        "layered": ("awq", "gptq"), "best": ("awq+gptq",) * 2, "rtn": ("rtn",) * 2, "awq": ("awq",) * 2,
+        "layered": ("awq", "gptq"), "best": ("gptq",) * 2, "rtn": ("rtn",) * 2, "awq": ("awq",) * 2,
         "gptq": ("gptq",) * 2, "int8": ("gptq",) * 2, "glm": ("awq", "keep"),
     }  # fmt: skip
-    assert PRESETS["best"].mlp.clip and PRESETS["best"].mlp.scale
+    assert all(choice.clip and choice.refine for choice in PRESETS["best"].choices)
     assert {(choice.bits, choice.symmetric) for choice in PRESETS["int8"].choices} == {(8, True)}
     assert (PRESETS["glm"].attention.group_size, PRESETS["glm"].attention.symmetric) == (64, True)
 

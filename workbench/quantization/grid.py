@@ -1,6 +1,6 @@
 """The grid that a weight is rounded to: one scale, and for asymmetric grids one zero point, per group of a row."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -56,6 +56,12 @@ class Grid:
     def round(self, weight: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
         return (weight / scale).add_(zero).round_().clamp_(self.low, self.high)
 
+    def with_rows(self, rows: Tensor, other: "Grid") -> "Grid":
+        """This grid with these rows (bool [out]) as they are in another."""
+        wanted = rows[:, None]
+        scale, zero = torch.where(wanted, other.scale, self.scale), torch.where(wanted, other.zero, self.zero)
+        return replace(self, scale=scale, zero=zero)
+
     def clipped(self, weight: Tensor) -> float:
         """The share of weights that lie more than half a step outside their group's range."""
         groups = weight.unflatten(1, (-1, self.group_size)) / self.scale[..., None] + self.zero[..., None]
@@ -94,8 +100,8 @@ def fit(
     return Grid(scale, zero, choice.bits, size)
 
 
-def search(weight: Tensor, moments: Tensor, choice: Choice, stored: torch.dtype, floor: float = 0.0) -> Grid:
-    """The grid whose range shrink makes each group's own output error smallest.
+def shrinks(weight: Tensor, moments: Tensor, choice: Choice, stored: torch.dtype, floor: float = 0.0) -> Tensor:
+    """The range shrink [out, groups] that makes each group's own output error smallest.
 
     A group's error is e·H_g·eᵀ with e its row of rounding errors and H_g its block on the diagonal of
     `moments` [in, in] plus `floor` of the mean diagonal; what groups do to each other is left to the rounding.
@@ -105,8 +111,7 @@ def search(weight: Tensor, moments: Tensor, choice: Choice, stored: torch.dtype,
     blocks = torch.stack([moments[at : at + size, at : at + size] for at in range(0, weight.shape[1], size)])
     torch.diagonal(blocks, dim1=1, dim2=2).add_(floor * torch.diagonal(moments).mean())
     rows = max(1, (CACHED if weight.device.type == "cpu" else PIECE) // weight.shape[1])
-    shrink = torch.cat([_best_shrink(part, blocks, choice, stored) for part in weight.split(rows)])
-    return fit(weight, choice, stored, shrink, turned=True)
+    return torch.cat([_best_shrink(part, blocks, choice, stored) for part in weight.split(rows)])
 
 
 def _best_shrink(weight: Tensor, blocks: Tensor, choice: Choice, stored: torch.dtype) -> Tensor:

@@ -13,11 +13,11 @@ from workbench.quantization import precision
 from workbench.quantization.grid import Grid
 from workbench.quantization.moments import output_error
 
-PASSES = 2
+PASSES = 3
 FLOOR = 1e-4  # of H's mean diagonal, so that inputs which never vary decide nothing
 TRUST = 1e-3  # how far a refitted scale is held back by the one before, as a share of what its group weighs
 BLOCK = 128
-BYTES = 1 << 28  # for the products of some rows with H
+BYTES = 1 << 28  # for what some rows make of H
 
 
 def refined(
@@ -56,12 +56,14 @@ def fitted(weight: Tensor, H: Tensor, integers: Tensor, grid: Grid, stored: torc
     steps = integers.to(torch.float32).unflatten(1, (groups, size)) - grid.zero[..., None]
     strips = H.view(groups, size, -1)
     scale = grid.scale.clone()
-    rows = max(1, BYTES // (4 * groups * weight.shape[1]))
+    rows = max(1, BYTES // (4 * (groups * groups + weight.shape[1])))
     for start in range(0, len(weight), rows):
         some, before = steps[start : start + rows], grid.scale[start : start + rows]
-        # What group g of a row makes of its inputs, met by every group: [rows, groups, groups].
-        products = torch.einsum("rgi,gij->rgj", some, strips).unflatten(2, (groups, size))
-        A = torch.einsum("rghi,rhi->rgh", products, some)
+        A = weight.new_empty(len(some), groups, groups)
+        for at in range(groups):
+            # What this group of a row makes of its inputs, met by itself and by the groups after it.
+            met = (some[:, at] @ strips[at][:, at * size :]).unflatten(1, (-1, size))
+            A[:, at, at:] = A[:, at:, at] = met.mul_(some[:, at:]).sum(-1)
         b = ((weight[start : start + rows] @ H).unflatten(1, (groups, size)) * some).sum(-1)
         weighs = torch.diagonal(A, dim1=1, dim2=2)
         held = TRUST * weighs + 1e-6 * weighs.mean(1, keepdim=True) + torch.finfo(A.dtype).tiny

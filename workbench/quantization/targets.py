@@ -13,7 +13,7 @@ from torch import Tensor
 from workbench.quantization import precision
 from workbench.quantization.blocks import Skeleton
 
-DAMPING = 0.01  # of H's mean diagonal, towards the weight as it is
+DAMPING = 1.0  # of H's mean diagonal, towards the weight as it is, were there one token for an input
 
 
 class Lack:
@@ -41,7 +41,8 @@ def moved(weight: Tensor, lack: Tensor, H: Tensor, tokens: int) -> Tensor:
     if share <= 0:
         return weight
     with precision.exact():
-        damped = H + torch.diag((DAMPING * torch.diagonal(H).mean()).expand(len(H)))
+        damping = DAMPING * H.shape[0] / tokens * torch.diagonal(H).mean()
+        damped = H + torch.diag(damping.expand(len(H)))
         lower, failed = torch.linalg.cholesky_ex(damped)
         found = weight + share * torch.cholesky_solve(lack.T, lower).T
     return weight if failed or not torch.isfinite(found).all() else found

@@ -245,7 +245,7 @@ def _work(layer: Layer, choice: Choice) -> float:
     if "awq" in choice.method:
         work += min(SEARCH_WORK, awq.STEPS * rows * width**2)
     if "gptq" in choice.method:
-        work += 2.7 * width**3 + (12 if choice.refine else 2) * rows * width**2
+        work += 2.7 * width**3 + (18 if choice.refine else 2) * rows * width**2
     return work
 
 
