@@ -18,7 +18,7 @@ from workbench.catalog import folder as catalog
 from workbench.catalog.devices import devices
 from workbench.catalog.model import Model
 from workbench.errors import WorkbenchError
-from workbench.memory import HOST, gpu
+from workbench.memory import HOST, gpu, seen
 from workbench.recipe import Recipe
 from workbench.words import Sentence
 
@@ -173,6 +173,6 @@ def _shape(model: Model) -> _Shape:
 
 
 def _device(spec: Mapping[str, Any]) -> str:
-    """Where the job computes: as it asks for, else the first GPU."""
+    """Where the job computes: as it asks for, else the first GPU that it may use."""
     asked = str(spec.get("device") or devices()[0].kind)
-    return HOST if asked.startswith("cpu") else gpu(0)
+    return HOST if asked.startswith("cpu") else gpu((seen() or [0])[0])

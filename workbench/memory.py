@@ -1,5 +1,6 @@
 """What memory this machine's devices have free, and what trees of processes really hold of it."""
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -34,6 +35,15 @@ class Measured:
 def gpu(index: int) -> str:
     """What the ledger calls a GPU."""
     return f"gpu{index}"
+
+
+def seen(chosen: str = "") -> list[int]:
+    """The numbers of the GPUs that CUDA shows to a process, its first one first: of `chosen`, else of our environment.
+
+    None where all are shown, or where they are not named by number.
+    """
+    named = (chosen or os.environ.get("CUDA_VISIBLE_DEVICES", "")).split(",")
+    return [int(each) for each in named if each.strip().isdigit()]
 
 
 def measure(roots: Iterable[int]) -> Measured:

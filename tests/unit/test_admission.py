@@ -288,7 +288,13 @@ def test_a_smaller_engine_on_a_gpu_takes_a_share_of_what_is_left(tiny, monkeypat
     gpu = Device("H200", "gpu", 140 * GB, 60 * GB)
     monkeypatch.setattr(engine_needs, "devices", lambda: [gpu])
     profile = Profile(tiny)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert engine_needs.of(profile) == {"gpu0": int(140 * GB * 0.92)}
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, 1")
+    assert list(engine_needs.of(profile)) == ["gpu3"]
+    assert list(engine_needs.of(replace(profile, tensor_parallel=2), "", "2,0")) == ["gpu2", "gpu0"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-1f0c")
+    assert list(engine_needs.of(profile)) == ["gpu0"]
     short = Shortage("gpu0", Room("H200", 140 * GB, 60 * GB), 129 * GB, {"gpu0": 60 * GB}, ())
     offer = engine_needs.smaller(profile, "", short)
     assert offer.value.memory_share == 0.42 and offer.value.memory_share * 140 <= 60

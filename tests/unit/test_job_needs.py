@@ -40,7 +40,10 @@ def test_more_text_a_second_target_and_no_measuring_show(wide):
     assert job_needs.of("quantize", small | {"held_tokens": 0})["cpu"] < job_needs.of("quantize", small)["cpu"]
 
 
-def test_on_a_gpu_the_work_is_there_and_the_text_too_unless_it_is_much(wide):
+def test_on_a_gpu_the_work_is_there_and_the_text_too_unless_it_is_much(wide, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
+    assert "gpu2" in job_needs.of("quantize", spec_of(wide, samples=64) | {"device": "cuda"})
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     few = job_needs.of("quantize", spec_of(wide, samples=64) | {"device": "cuda"})
     assert set(few) == {"cpu", "gpu0"} and few["cpu"] > job_needs.CUDA_HOST
     much = job_needs.of("quantize", spec_of(wide, samples=8192) | {"device": "cuda"})

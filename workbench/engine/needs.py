@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 
-from workbench import figures
+from workbench import figures, memory
 from workbench.admission import Offer
 from workbench.book import Shortage
 from workbench.catalog.capacity import GIB, MEMORY_SHARE, Device, devices
@@ -22,7 +22,7 @@ def of(profile: Profile, interpreter: str = "", seen: str = "") -> dict[str, int
     """Bytes by device; empty where the model cannot be read. A GPU gives its whole share at once, whatever is used.
 
     What an earlier start with this interpreter took stands in the estimate's place. `seen` are the indexes of the GPUs
-    that it may use, with commas; empty: all.
+    that it may use, with commas; empty: those that our own environment names, else all.
     """
     try:
         found = devices()
@@ -31,7 +31,7 @@ def of(profile: Profile, interpreter: str = "", seen: str = "") -> dict[str, int
         return {}
     if found[0].kind == "cpu":
         return {HOST: size}
-    indexes = [int(each) for each in seen.split(",") if each.isdigit()] or list(range(len(found)))
+    indexes = memory.seen(seen) or list(range(len(found)))
     return {gpu(index): size for index in indexes[: profile.devices]}
 
 
