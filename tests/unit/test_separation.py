@@ -81,6 +81,16 @@ def test_each_engine_gets_a_gpu_of_its_own_while_there_are_some():
     assert separation.placed(made, CPU) == made and not separation.in_turn(made, CPU)
 
 
+def test_the_gpus_that_the_environment_does_not_name_are_left_alone(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
+    made = separation.of_profile(Profile(MODEL))
+    assert [leg.devices for leg in separation.placed(made, gpus(4)).legs().values()] == [(2,), (3,)]
+    wide = separation.of_profile(Profile(MODEL, tensor_parallel=3))
+    assert "split over 3 GPUs and was given 2" in told(separation.problems(wide, gpus(4)))
+    chosen = Separation((Leg(Profile(MODEL)),), (Leg(Profile(MODEL), devices=(0,)),))
+    assert [leg.devices for leg in separation.placed(chosen, gpus(4)).legs().values()] == [(2,), (0,)]
+
+
 def test_too_few_gpus_are_told():
     there = Separation((Leg(Profile(MODEL), devices=(0,)),), (Leg(Profile(MODEL), devices=(3,)),))
     assert told(separation.problems(there, gpus(2))) == "The decode engine needs GPU 3; there are 2, counted from 0."

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from workbench import figures
+from workbench import figures, memory
 from workbench.catalog.capacity import Device
 from workbench.catalog.folder import inspect
 from workbench.engine import address
@@ -154,17 +154,21 @@ def in_turn(separation: Separation, devices: list[Device]) -> bool:
 
 
 def placed(separation: Separation, devices: list[Device]) -> Separation:
-    """The same, where each engine that names no GPUs gets those that no other takes, else the first ones."""
+    """The same, where each engine that names no GPUs gets those that no other takes, else the first ones.
+
+    Of the GPUs that our own environment leaves us, where it says so: others are somebody else's.
+    """
     if devices[0].kind != "gpu":
         return separation
+    ours = [gpu for gpu in memory.seen() if gpu < len(devices)] or list(range(len(devices)))
     taken = {gpu for leg in separation.legs().values() for gpu in leg.devices}
 
     def place(leg: Leg) -> Leg:
         if leg.profile is None or leg.devices:
             return leg
-        free = [gpu for gpu in range(len(devices)) if gpu not in taken]
+        free = [gpu for gpu in ours if gpu not in taken]
         width = leg.profile.devices
-        chosen = tuple(free[:width]) if len(free) >= width else tuple(range(width))
+        chosen = tuple(free if len(free) >= width else ours)[:width]
         taken.update(chosen)
         return replace(leg, devices=chosen)
 
