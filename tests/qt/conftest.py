@@ -13,6 +13,7 @@ import qasync
 from PySide6.QtWidgets import QApplication
 
 from ui import language, theme
+from ui.engines import Engines
 from ui.notices import Notices
 from ui.tasks import Tasks
 from workbench import jobs
@@ -71,6 +72,12 @@ async def tasks(notices):
     owner = Tasks(notices.tell)
     yield owner
     await owner.stop_all()
+
+
+@pytest.fixture
+def engines(settings, tasks):
+    """The window's engines; none is started."""
+    return Engines(settings, tasks)
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ sys.path.append(str(Path(__file__).parents[1] / "unit"))
 
 import fake_engine
 
-from ui.engines import Engines
 from workbench.engine import together
 from workbench.engine.profile import Profile
 from workbench.words import Sentence
@@ -33,11 +32,6 @@ def model(tmp_path):
     folder.mkdir()
     (folder / "config.json").write_text("{}")
     return folder
-
-
-@pytest.fixture
-def engines(settings, tasks):
-    return Engines(settings, tasks)
 
 
 @pytest.fixture

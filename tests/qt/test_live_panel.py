@@ -15,7 +15,6 @@ from PySide6.QtGui import QColor, QImage
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QWidget
 
 from ui import language, theme
-from ui.engines import Engines
 from ui.live_dock import LiveDock
 from ui.live_panel import LivePanel
 from ui.plots.series import RequestPlot, TimePlot
@@ -35,11 +34,6 @@ from workbench.events import (
 )  # fmt: skip
 from workbench.measure import bandwidth
 from workbench.measure.bandwidth import Reading
-
-
-@pytest.fixture
-def engines(settings, tasks):
-    return Engines(settings, tasks)
 
 
 @pytest.fixture

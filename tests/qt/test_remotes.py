@@ -15,7 +15,6 @@ from test_connections import InMemory
 
 from ui import language
 from ui.chat_page import ChatPage
-from ui.engines import Engines
 from ui.serve_page import ServePage
 from workbench import keys
 from workbench.chat.store import Store
@@ -47,11 +46,6 @@ def server():
         made.listed = {"owned_by": "vllm", "max_model_len": 4096}
         made.pages["/version"] = (200, '{"version": "0.32.0"}', "application/json")
         yield made
-
-
-@pytest.fixture
-def engines(settings, tasks):
-    return Engines(settings, tasks)
 
 
 @pytest.fixture

@@ -17,7 +17,6 @@ import fake_engine
 from test_serve_page import folder_of, play
 
 from ui import language
-from ui.engines import Engines
 from ui.serve import both_ways
 from ui.serve_page import ServePage
 from workbench.catalog.capacity import Device
@@ -39,11 +38,6 @@ FACTS = EngineFacts(
 CPU = Device("CPU", "cpu", 24_000_000_000, 20_000_000_000, packed_kernel=False)
 GPU = Device("H200", "gpu", 140_000_000_000, 138_000_000_000)
 READY = EngineReady("http://127.0.0.1:8101", "k", "small", 1, 20.0, 2.0)
-
-
-@pytest.fixture
-def engines(settings, tasks):
-    return Engines(settings, tasks)
 
 
 @pytest.fixture

@@ -17,7 +17,6 @@ sys.path.append(str(Path(__file__).parents[1] / "unit"))
 import fake_engine
 
 from ui import language
-from ui.engines import Engines
 from ui.serve_page import ServePage
 from workbench.catalog.capacity import Device
 from workbench.catalog.folder import inspect
@@ -59,11 +58,6 @@ def original(tmp_path):
 @pytest.fixture
 def quantized(tmp_path):
     return folder_of(tmp_path, "small-int4", quantization_config=PACKED)
-
-
-@pytest.fixture
-def engines(settings, tasks):
-    return Engines(settings, tasks)
 
 
 @pytest.fixture
