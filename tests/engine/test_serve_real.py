@@ -1,6 +1,7 @@
 """The real engine under the guard: ready with proof, reachable from this machine only, gone when stopped."""
 
 import json
+import os
 import shutil
 import stat
 import subprocess
@@ -17,8 +18,9 @@ from workbench import guard
 from workbench.engine import sockets, tap
 from workbench.engine.metrics import read_engine
 from workbench.engine.profile import Profile, Speculation, shorter
-from workbench.events import BlockMap, EnginePhase, EngineStopped, RequestsDone, StepsDone, UsageOnly
+from workbench.events import BlockMap, EnginePhase, EngineSample, EngineStopped, RequestsDone, StepsDone, UsageOnly
 from workbench.measure import series
+from workbench.runs import EngineRun
 
 ALL_FLAGS = (
     "import json; from vllm.utils.argparse_utils import FlexibleArgumentParser as Parser\n"
@@ -74,11 +76,37 @@ def test_the_start_is_told_in_its_phases(engine):
     assert engine.ready.model == "m1"
 
 
-def test_every_listening_socket_is_on_loopback_or_a_unix_path(engine):
-    listening = sockets.listening(engine.ready.pid)
+def test_the_warm_up_is_told_and_counts_in_no_figure(engine):
+    until(lambda: heard(engine, StepsDone))
+    run = EngineRun()
+    for event in [*engine.events, figures(engine)]:
+        run.apply(event)
+    before = engine.events.index(engine.ready)
+    (counted,) = [event for event in engine.events[:before] if isinstance(event, EngineSample)]
+    assert counted.prompt_tokens > 0 and counted.generated_tokens > 0 and counted.ttft[1] == 1
+    assert (run.sample.prompt_tokens, run.sample.generated_tokens, run.sample.ttft) == (0, 0, (0, 0))
+    assert run.sample.drafts in (0, None) and run.sample.prefix_queries == 0
+    assert not run.steps.at_s and not run.requests.at_s
+    assert run.rates.ttft_s is None and run.rates.acceptance is None
+
+
+def own_folder(engine):
+    """The engine's folder for temporary files."""
+    environment = Path(f"/proc/{engine.ready.pid}/environ").read_bytes().split(b"\0")
+    (folder,) = (Path(each.partition(b"=")[2].decode()) for each in environment if each.startswith(b"TMPDIR="))
+    return folder
+
+
+def test_every_listening_socket_is_on_loopback_or_a_unix_path_of_its_user(engine):
+    listening = sockets.listening(os.getpid())  # the tap's socket is ours
     assert [each for each in listening if not each.local] == []
-    assert len({each.pid for each in listening}) >= 3, "server, engine core and worker all listen to each other"
-    assert any(each.pid == engine.ready.pid and engine.ready.url.endswith(each.address) for each in listening)
+    ours = [each for each in listening if each.pid != os.getpid()]
+    assert len({each.pid for each in ours}) >= 3, "server, engine core and worker all listen to each other"
+    assert any(each.pid == engine.ready.pid and engine.ready.url.endswith(each.address) for each in ours)
+    paths = {Path(each.address) for each in listening if not each.address.rpartition(":")[2].isdigit()}
+    folder = own_folder(engine)
+    assert folder / tap.NAME in paths and len(paths) >= 2
+    assert {path.parent for path in paths} == {folder} and stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
 def test_requests_need_the_key(engine):
@@ -159,9 +187,7 @@ def test_the_tap_agrees_with_the_gauge_and_counts_every_token(engine):
 
 
 def test_the_tap_is_private_and_the_engine_does_not_need_it(engine, listeners):
-    environment = Path(f"/proc/{engine.ready.pid}/environ").read_bytes().split(b"\0")
-    (folder,) = (Path(each.partition(b"=")[2].decode()) for each in environment if each.startswith(b"TMPDIR="))
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    folder = own_folder(engine)
     assert stat.S_IMODE((folder / tap.NAME).stat().st_mode) == 0o600
 
     def there(work):
