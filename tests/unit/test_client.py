@@ -181,6 +181,16 @@ async def test_a_server_that_counts_as_it_goes_is_believed():
     assert last.tokens_per_s == pytest.approx(8 / (server.sent_s[2] - server.sent_s[0]), rel=0.1)
 
 
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [('{"error": {"message": "quota is used up"}}', "quota is used up"), ("<h1>Log in</h1>", "Log in")],
+)
+async def test_what_is_no_stream_is_told_as_it_is(body, reason):
+    with FakeServer([(0, body)]) as server:
+        _, last = await ask(server)
+    assert reason in last.values["reason"]
+
+
 async def test_counts_that_are_no_numbers_are_none():
     with FakeServer([(0, delta("x", finish="stop")), (0, usage("5", "9")), (0, "data: [DONE]\n\n")]) as server:
         _, last = await ask(server)

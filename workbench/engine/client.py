@@ -20,6 +20,7 @@ from workbench.measure.timing import TokenTimes
 # A long prompt on a CPU may take minutes before its first token; the user can stop any time.
 TIMEOUT = httpx.Timeout(10, connect=5, read=900)
 LIMIT = "max_completion_tokens"  # what OpenAI's newer models want max_tokens to be called
+HEAD = 4096  # bytes of what is no stream
 LINGER_S = 0.5  # for a server that keeps the connection after the last event
 
 
@@ -195,6 +196,7 @@ class _Stream:
     async def read(self, answer: httpx.Response) -> ReplyDone | ReplyFailed:
         """Read to the end. HTTP 200 and [DONE] prove nothing: an engine that died says so in a chunk before."""
         events, last = EventStream(), None
+        head, told = b"", False
         try:
             # The body is read to its end even after the last event: leaving it would abandon httpx's generators to
             # the garbage collector, which may run outside the loop.
@@ -202,7 +204,9 @@ class _Stream:
                 async for raw in answer.aiter_bytes():
                     at_s = time.monotonic()
                     for data in events.feed(raw):
+                        told = True
                         last = last or self._event(data, at_s)
+                    head = head if told else (head + raw)[:HEAD]
                     if last and patience.when() is None:
                         patience.reschedule(asyncio.get_running_loop().time() + LINGER_S)
         except (TimeoutError, httpx.HTTPError):
@@ -210,6 +214,8 @@ class _Stream:
                 raise
         if last is None and self._reason:
             last = self.done(self._reason)
+        if last is None and head.strip() and not told:  # no stream: a page, or an error that calls itself a success
+            last = _broken(refused(200, head.decode(errors="replace")).values["reason"])
         return last or ReplyFailed(
             "The answer broke off: the engine closed the connection.", "Look at its log, then send again."
         )
