@@ -40,6 +40,17 @@ def test_moved_is_the_least_squares_weight(inputs, monkeypatch):
     assert torch.allclose(found, weight + share * (right - weight), atol=1e-3)
 
 
+def test_the_fewer_tokens_the_less_a_weight_moves(inputs):
+    weight, wanted = torch.randn(8, 32), torch.randn(4000, 8) + inputs[:, :8]
+    lack, H, _ = gathered(inputs, wanted - inputs @ weight.T)
+    for tokens in (33, 100, 1000, 100_000):
+        damped = H + 32 / tokens * torch.diagonal(H).mean() * torch.eye(32)
+        right = weight + (1 - 32 / tokens) * torch.linalg.solve(damped.double(), lack.T.double()).T
+        assert torch.allclose(moved(weight, lack, H, tokens).double(), right, atol=1e-4)
+    far = [(moved(weight, lack, H, tokens) - weight).norm().item() for tokens in (32, 33, 100, 1000, 100_000)]
+    assert far[0] == 0 and far == sorted(far) and far[1] < 0.1 * far[-1]
+
+
 def test_what_lacks_nothing_stays(inputs):
     weight = torch.randn(8, 32)
     assert torch.equal(moved(weight, *gathered(inputs, torch.zeros(4000, 8))), weight)
