@@ -29,12 +29,10 @@ def save(name: str, key: str) -> Saved:
         forget(name)
         return Saved(True)
     if (ring := _ring()) is not None:
-        from keyring.errors import KeyringError
-
         try:
             ring.set_password(SERVICE, name, key)
             return Saved(True)
-        except KeyringError:  # locked, and the user would not open it
+        except Exception:  # locked, and the user would not open it; a ring that fails raises what its own library has
             pass
     _this_run[name] = key
     return Saved(False, NOT_KEPT)
@@ -44,11 +42,9 @@ def load(name: str) -> str:
     """The key of that connection; "" where none is kept."""
     if name in _this_run or (ring := _ring()) is None:
         return _this_run.get(name, "")
-    from keyring.errors import KeyringError
-
     try:
         return ring.get_password(SERVICE, name) or ""
-    except KeyringError:
+    except Exception:  # as above
         return ""
 
 
@@ -57,12 +53,10 @@ def forget(name: str) -> None:
     _this_run.pop(name, None)
     if (ring := _ring()) is None:
         return
-    from keyring.errors import KeyringError
-
     try:
         if ring.get_password(SERVICE, name) is not None:
             ring.delete_password(SERVICE, name)
-    except KeyringError as error:
+    except Exception as error:  # as above
         raise WorkbenchError(
             "The key of {name} could not be removed from the keyring.", "Remove it with the system's own program.",
             name=name,

@@ -43,6 +43,15 @@ class Locked(InMemory):
     get_password = delete_password = lambda self, *_: (_ for _ in ()).throw(KeyringLocked())
 
 
+class Broken(InMemory):
+    """Its service went away, which its library tells with an error of its own."""
+
+    def set_password(self, service, username, password):
+        raise RuntimeError
+
+    get_password = delete_password = lambda self, *_: (_ for _ in ()).throw(RuntimeError())
+
+
 class InAFile(InMemory):
     """As keyrings.alt has them: what it keeps could be read in a file."""
 
@@ -80,7 +89,7 @@ def test_a_connection_comes_back_with_its_key(ring, home):
     assert connections.listing() == () and ring.kept == {} and keys.load("work") == ""
 
 
-@pytest.mark.parametrize("kind", [Locked, InAFile, None])
+@pytest.mark.parametrize("kind", [Locked, Broken, InAFile, None])
 def test_without_a_keyring_the_key_lasts_as_long_as_the_program(kind, ring, home):
     from keyring.backends.fail import Keyring
 
@@ -90,6 +99,12 @@ def test_without_a_keyring_the_key_lasts_as_long_as_the_program(kind, ring, home
     assert keys.load("work") == KEY and KEY not in written(home)
     keys._this_run.clear()  # the next run
     assert keys.load("work") == ""
+
+
+def test_a_keyring_that_fails_is_told_where_a_key_may_stay_in_it(ring):
+    keyring.set_keyring(Broken())
+    with pytest.raises(WorkbenchError, match="could not be removed"):
+        keys.forget("work")
 
 
 def test_without_the_package_as_well(monkeypatch):
