@@ -11,24 +11,25 @@ from workbench.words import say
 
 if TYPE_CHECKING:  # the program starts without them
     from workbench.admission import Ask
-    from workbench.book import Book
+    from workbench.book import Book, Entry
 
 Wait = Annotated[bool, typer.Option("--wait", help="Where others hold the memory: start when it is free.")]
 Anyway = Annotated[bool, typer.Option("--anyway", help="Start also where others hold the memory.")]
 
 
 def ledger(
-    stop: Annotated[int | None, typer.Option("--stop", help="End the one of this number, in whatever Lathe.")] = None,
+    stop: Annotated[str, typer.Option("--stop", help="End the one of this number, in whatever Lathe.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout, for programs.")] = False,
 ) -> None:
     """The running jobs and engines of every Lathe: the memory that each stated and what it really holds."""
     from workbench import ledger as ledgers
 
     book = ledgers.book()
-    if stop is not None:
-        if not 1 <= stop <= len(book.held):
+    if stop:
+        found = next((held.entry for held in book.held if _number(held.entry) == stop.lower()), None)
+        if found is None:
             raise WorkbenchError("The ledger has no number {number}.", "`lathe ledger` lists it.", number=stop)
-        ledgers.stop(book.held[stop - 1].entry)
+        ledgers.stop(found)
     elif as_json:
         terminal.print_json(_plain(book))
     else:
@@ -58,6 +59,11 @@ async def until_idle(serving: "asyncio.Future[None]", idle: asyncio.Event) -> bo
         await asyncio.gather(serving, waiting, return_exceptions=True)
 
 
+def _number(entry: "Entry") -> str:
+    """What it is called on the command line: the same for as long as it runs, whatever else begins and ends."""
+    return entry.id[:6]
+
+
 def _plain(book: "Book") -> dict[str, Any]:
     return {
         "devices": {
@@ -66,8 +72,8 @@ def _plain(book: "Book") -> dict[str, Any]:
         },
         "held": [
             {
-                "kind": held.entry.kind, "name": held.entry.name, "since": held.entry.since,
-                "owner": held.entry.owner[0], "pid": held.entry.root[0] or None,
+                "number": _number(held.entry), "kind": held.entry.kind, "name": held.entry.name,
+                "since": held.entry.since, "owner": held.entry.owner[0], "pid": held.entry.root[0] or None,
                 "stated": dict(held.entry.needs), "held": dict(held.used), "pending": dict(held.pending),
             }
             for held in book.held
@@ -89,12 +95,12 @@ def _print(book: "Book") -> None:
         terminal.out.print(say("No job and no engine of Lathe holds memory."))
         return
     rows = []
-    for number, held in enumerate(book.held, 1):
+    for held in book.held:
         for device in held.entry.needs or ("cpu",):
             stated, used = (figures.bytes_of(sizes.get(device)) for sizes in (held.entry.needs, held.used))
             # A GPU of another Lathe may not be seen from here.
             name = book.rooms[device].name if device in book.rooms else device
-            rows.append((str(number), held.entry.title, name, stated, used))
+            rows.append((_number(held.entry), held.entry.title, name, stated, used))
     terminal.table(("", "", say("Device"), say("stated"), say("really held")), rows)
 
 

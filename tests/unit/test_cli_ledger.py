@@ -116,7 +116,7 @@ def test_wait_begins_when_the_other_has_ended_and_is_listed_until_it_ends(begin,
     (entry,) = ledger.entries()
     tree = psutil.Process(entry.root[0]).children(recursive=True)
     assert tree
-    assert run(begin, "ledger", "--stop", "1")[0] == 0
+    assert run(begin, "ledger", "--stop", out.split()[out.split().index("Engine") - 1])[0] == 0
     assert serving.wait(15) == 1
     assert not psutil.wait_procs(tree, timeout=5)[1] and ledger.entries() == []
 
