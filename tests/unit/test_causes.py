@@ -92,3 +92,9 @@ def test_an_engine_that_died_under_its_server_is_told_as_that():
     assert known([CORE + "torch.OutOfMemoryError: CUDA out of memory.", *killed]) == cause(
         [CORE + "torch.OutOfMemoryError: CUDA out of memory.", *killed], None
     )
+
+
+def test_an_engine_that_failed_did_not_end_by_itself_though_its_server_ended_well():
+    dead = "EngineDeadError: EngineCore encountered an issue. See stack trace (above) for the root cause."
+    found = cause([CORE + "ValueError: the tensor is empty.", API + dead], 0)
+    assert str(found.sentence) == "The engine died: ValueError: the tensor is empty."

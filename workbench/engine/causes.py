@@ -17,7 +17,7 @@ WRAPPERS = re.compile(
     r"Error in [\w ]+ stream generator"
 )
 KILLED, ASKED_TO_END = 137, 143
-DIED = "engine core exited unexpectedly"
+DIED = re.compile("engine core exited unexpectedly|EngineDeadError")
 
 
 class Cause(NamedTuple):
@@ -46,7 +46,7 @@ def cause(lines: Iterable[str], code: int | None) -> Cause:
             Sentence("By `lathe ledger`, another window or the system; start it again when it shall run."),
         )
     line = cause_line(lines)
-    died = code is None or any(DIED in each for each in lines)
+    died = code is None or any(map(DIED.search, lines))
     if died and not line:
         return _row(
             Sentence("The engine's core was killed."),

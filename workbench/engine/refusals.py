@@ -277,4 +277,9 @@ ROWS = _table(
         Sentence("vLLM does not know these arguments: {arguments}"),
         Sentence("Remove them from the further arguments."),
     ),
+    (  # vLLM asked before the system knew how it ended
+        r"Worker proc \S+ died unexpectedly \(exit code: None\)",
+        Sentence("A part of the engine died."),
+        Sentence("Most often the memory ran out: close other programs, or choose a smaller KV cache or model."),
+    ),
 )
