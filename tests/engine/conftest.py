@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,15 @@ from workbench.events import EngineLog, EngineReady, Event, Failed
 from workbench.settings import Settings
 
 START_S = 300  # three processes that import torch, on two cores
+UNCOMPILED = {"TORCHDYNAMO_DISABLE": "1"}
 
 
 class Served:
     """serve() in a thread with its own loop. `ready` is None when it failed; then `failed` says why."""
 
-    def __init__(self, profile: Profile, log: Path):
+    def __init__(self, profile: Profile, log: Path, env: Mapping[str, str] | None = None):
         self.profile = profile
+        self.env = env
         self.log = log
         self.events: list[Event] = []
         self._settled = threading.Event()
@@ -61,7 +63,7 @@ class Served:
             self._settled.set()
 
     def _serve(self) -> Coroutine[Any, Any, None]:
-        return serve.serve(self.profile, Settings(), self._take, self.log)
+        return serve.serve(self.profile, Settings(), self._take, self.log, env=self.env)
 
     def _take(self, event: Event) -> None:
         self.events.append(event)
@@ -77,11 +79,15 @@ def starter_model() -> Path:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    """`served(profile)` starts an engine and waits until it is ready or failed; all end after the module."""
+    """`served(profile)` starts an engine and waits until it is ready or failed; all end after the module.
+
+    One that is not `compiled` starts much faster, its model's code as it is written.
+    """
     running: list[Served] = []
 
-    def start(profile: Profile) -> Served:
-        running.append(Served(profile, tmp_path_factory.mktemp("engine") / "engine.log"))
+    def start(profile: Profile, compiled: bool = True) -> Served:
+        log = tmp_path_factory.mktemp("engine") / "engine.log"
+        running.append(Served(profile, log, None if compiled else UNCOMPILED))
         return running[-1]
 
     yield start

@@ -22,9 +22,8 @@ def engine(served, tmp_path_factory):
     target = write_plain(made / "target", layers=4, tokenizer=True)
     head = write_eagle3(made / "three-layers")
     assert inspect(target).can_serve
-    running = served(
-        Profile(target, context=256, kv_gib=0.25, speculation=Speculation("eagle", 3, head, steps=((4, 2),)))
-    )
+    drafting = Speculation("eagle", 3, head, steps=((4, 2),))
+    running = served(Profile(target, context=256, kv_gib=0.25, speculation=drafting), compiled=False)
     assert running.ready, running.tail()
     return running
 

@@ -41,13 +41,7 @@ def model(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def running(served, model):
-    before, os.environ["TORCHDYNAMO_DISABLE"] = os.environ.get("TORCHDYNAMO_DISABLE"), "1"
-    try:
-        engine = served(
-            Profile(model, context=512, kv_gib=0.25, max_sequences=4, tensor_parallel=2, tool_parser="hermes")
-        )
-    finally:
-        os.environ.pop("TORCHDYNAMO_DISABLE") if before is None else os.environ.update(TORCHDYNAMO_DISABLE=before)
+    engine = served(Profile(model, context=512, kv_gib=0.25, max_sequences=4, tensor_parallel=2, tool_parser="hermes"))
     assert engine.ready, engine.tail()
     return engine
 
