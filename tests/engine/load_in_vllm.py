@@ -4,13 +4,13 @@ Arguments: the file of the answers, the token ids of the prompt as JSON, then th
 tokens, the log-probability of every prompt token after the first, and how long the load took.
 """
 
-import gc
 import json
 import sys
 import time
 from pathlib import Path
 
 import torch
+from rare_collection import collect
 from vllm import LLM, SamplingParams
 from vllm.distributed import cleanup_dist_env_and_memory
 
@@ -32,7 +32,6 @@ def answer(folder: str, prompt: list[int], dtype: str, **options) -> dict:
     tokens = list(result.outputs[0].token_ids)
     del engine, model
     cleanup_dist_env_and_memory()
-    gc.collect()
     return {
         "tokens": tokens,
         "given": given,
@@ -51,6 +50,7 @@ def main(out: str, prompt: str, *folders: str) -> None:
             answers[folder] = answer(path, json.loads(prompt), dtype or "float32")
         except Exception as error:
             answers[folder] = {"error": f"{type(error).__name__}: {error}"}
+        collect()
         Path(out).write_text(json.dumps(answers))
 
 

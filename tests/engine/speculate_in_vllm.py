@@ -4,12 +4,12 @@ Arguments: the file of the answers, and the runs as JSON: [name, model folder, s
 holds the greedy tokens of each prompt, what was drafted and accepted, and the tokens that the KV cache holds.
 """
 
-import gc
 import json
 import sys
 from pathlib import Path
 
 import torch
+from rare_collection import collect
 from vllm import LLM, SamplingParams
 from vllm.distributed import cleanup_dist_env_and_memory
 
@@ -32,7 +32,6 @@ def answer(model: str, speculation: dict | None) -> dict:
     found["method"] = config.speculative_config and config.speculative_config.method
     del engine
     cleanup_dist_env_and_memory()
-    gc.collect()
     return found
 
 
@@ -45,6 +44,7 @@ def main(out: str, runs: str) -> None:
         except Exception as error:
             answers[name] = {"error": f"{type(error).__name__}: {error}"}
             cleanup_dist_env_and_memory()
+        collect()
     Path(out).write_text(json.dumps(answers))
 
 

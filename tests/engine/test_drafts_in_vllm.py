@@ -4,13 +4,12 @@ The speculative configs are those that our own candidates make of themselves.
 """
 
 import json
-import os
 import shutil
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
+import in_vllm
 import pytest
 from compressed_tensors.quantization import QuantizationArgs
 from moved_draft import write_moved
@@ -28,11 +27,6 @@ from workbench.engine.speculation import Speculation, config
 from workbench.errors import WorkbenchError
 from workbench.quantization import adapt
 
-VLLM = {
-    "LATHE_ENGINE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_KVCACHE_SPACE": "1",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1",
-    "TORCHDYNAMO_DISABLE": "1",  # compiling takes longer than all that is tested here
-}  # fmt: skip
 CPU = Device("CPU", "cpu", 32 * 2**30, 16 * 2**30)
 HERE = EngineFacts(sys.executable, "0.32.0", None, True, frozenset(), True, None)
 CHOSEN = Speculation(tokens=3)
@@ -90,12 +84,7 @@ def answers(folders):
     runs = [[f"plain {model}", str(folders / model), None] for model in ("target", "int4", "glm")]
     runs += [[name, str(folders / model), config(way)] for name, (model, way) in chosen(folders).items()]
     out = folders / "answers.json"
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("speculate_in_vllm.py")), str(out), json.dumps(runs)],
-        env=os.environ | VLLM, capture_output=True, text=True, timeout=500,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(out.read_text())
+    return in_vllm.run("speculate_in_vllm.py", out, json.dumps(runs))[0]
 
 
 @pytest.mark.parametrize("name", WORKING)

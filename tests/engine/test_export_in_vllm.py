@@ -4,12 +4,10 @@ What our own list says vLLM refuses on a CPU is put to it as well, in the same p
 """
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
+import in_vllm
 import pytest
 import torch
 from exporting import uniform, written
@@ -21,11 +19,6 @@ from workbench.engine import formats
 from workbench.engine.facts import EngineFacts
 
 PROMPT = [5, 17, 200, 31, 99, 7, 63, 250, 12, 44, 301, 8]
-VLLM = {
-    "LATHE_ENGINE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_KVCACHE_SPACE": "1",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1",
-    "TORCHDYNAMO_DISABLE": "1",  # compiling takes longer than all that is tested here
-}  # fmt: skip
 LOADED = {
     "awq": ("awq", (4, 32, False)), "awq symmetric": ("awq", (4, 64, True)), "awq rows": ("awq", (4, 0, True)),
     "gptq": ("gptq", (4, 32, True)), "gptq_v2": ("gptq_v2", (4, 64, True)), "gptq rows": ("gptq", (4, 0, True)),
@@ -76,14 +69,9 @@ def answers(tmp_path_factory):
         models[name] = None
         write_eight(plain, folder / name, kind)
     out = folder / "answers.json"
-    child = Path(__file__).with_name("load_in_vllm.py")
     runs = [f"{folder / name}@bfloat16" for name in models] + [f"{folder / 'awq'}@float32"]
-    done = subprocess.run(
-        [sys.executable, str(child), str(out), json.dumps(PROMPT), *runs],
-        env=os.environ | VLLM, capture_output=True, text=True, timeout=400,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = {Path(run).name.removesuffix("@bfloat16"): answer for run, answer in json.loads(out.read_text()).items()}
+    answered, _ = in_vllm.run("load_in_vllm.py", out, json.dumps(PROMPT), *runs)
+    found = {Path(run).name.removesuffix("@bfloat16"): answer for run, answer in answered.items()}
     return {name: (models.get(name), answer, folder / name) for name, answer in found.items()}
 
 

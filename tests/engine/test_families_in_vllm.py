@@ -1,16 +1,13 @@
 """Families other than Llama's in real vLLM on this processor, against our own reading of the packed weights."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
+import in_vllm
 import pytest
 import torch
 from family_models import write_family
 from quantization_models import SCALED, quantized
-from test_int4_in_vllm import ENGINE, PROMPT
+from test_int4_in_vllm import PROMPT
 
 from workbench.quantization.blocks import Skeleton
 
@@ -25,14 +22,8 @@ def answers(tmp_path_factory):
     for family in FAMILIES:
         quantized(write_family(folder / f"{family} plain", family), folder / family, SCALED, threads=1)
     out = folder / "answers.json"
-    child = Path(__file__).with_name("load_in_vllm.py")
     runs = [str(folder / family) for family in FAMILIES]
-    done = subprocess.run(
-        [sys.executable, str(child), str(out), json.dumps(TOKENS), *runs],
-        env=os.environ | ENGINE, capture_output=True, text=True, timeout=500,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(out.read_text())
+    found, _ = in_vllm.run("load_in_vllm.py", out, json.dumps(TOKENS), *runs)
     return {family: (expected(folder / family), found[str(folder / family)]) for family in FAMILIES}
 
 

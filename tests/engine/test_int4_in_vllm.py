@@ -1,12 +1,10 @@
 """Packed checkpoints in real vLLM on this processor, against the float32 model that their packed weights stand for."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
+import in_vllm
 import pytest
 import torch
 from compressed_tensors.quantization import QuantizationArgs
@@ -50,17 +48,9 @@ def answers(tmp_path_factory):
     references["with gaps"] = None
     close_gaps(folder / "three bits" / "model.safetensors")
     runs = [*(str(folder / name) for name in (*CASES, "with gaps")), f"{folder / 'layered'}@bfloat16"]
-    child = Path(__file__).with_name("load_in_vllm.py")
-    done = subprocess.run(
-        [sys.executable, str(child), str(out), json.dumps(PROMPT), *runs],
-        env=os.environ | ENGINE,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = {Path(run).name: answer for run, answer in json.loads(out.read_text()).items()}
-    return {name: (references[name.partition("@")[0]], answer) for name, answer in found.items()}, done.stderr
+    answered, log = in_vllm.run("load_in_vllm.py", out, json.dumps(PROMPT), *runs)
+    found = {Path(run).name: answer for run, answer in answered.items()}
+    return {name: (references[name.partition("@")[0]], answer) for name, answer in found.items()}, log
 
 
 def close_gaps(path: Path) -> None:
@@ -82,18 +72,6 @@ def _closed(packed: torch.Tensor, count: int) -> torch.Tensor:
         whole = sum(((words[at // 10] >> (3 * (at % 10))) & 7) << (3 * at) for at in range(count))
         rows.append([(whole >> (32 * at)) & 0xFFFFFFFF for at in range(-(-3 * count // 32))])
     return torch.tensor(rows).to(torch.uint32).view(torch.int32)
-
-
-ENGINE = {
-    "LATHE_ENGINE": "1",
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    "TORCHDYNAMO_DISABLE": "1",  # compiling takes longer than all that is tested here
-    "VLLM_CPU_KVCACHE_SPACE": "1",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "OMP_NUM_THREADS": "1",
-    "HF_HUB_OFFLINE": "1",
-    "VLLM_NO_USAGE_STATS": "1",
-}
 
 
 @torch.no_grad()
