@@ -1,5 +1,6 @@
 """Whatever is killed, nothing of a real engine stays: a tiny INT4 model with n-gram speculation, under the guard."""
 
+import asyncio
 import json
 import os
 import shutil
@@ -20,7 +21,10 @@ from tiny_models import ATTENTION, MLP, TEXT, write_packed, write_plain
 
 from workbench import guard
 from workbench.engine import sockets
+from workbench.engine.client import Endpoint, Sampling, chat
+from workbench.events import ReplyFailed, ReplyText
 
+TOLD_S = 5
 GONE_S = 10
 START_S = 300
 
@@ -33,10 +37,15 @@ class Window:
         env = os.environ | {"LATHE_HOME": str(folders[0].parent / "home"), "TMPDIR": temporary}
         env["TORCHDYNAMO_DISABLE"] = "1"  # compiling takes longer than all that is tested here
         self.process = subprocess.Popen(
-            [sys.executable, str(script), *map(str, folders)], env=env, stdout=subprocess.PIPE, text=True
+            [sys.executable, str(script), *map(str, folders)],
+            env=env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         self.told: Queue[dict] = Queue()
         threading.Thread(target=self._read, daemon=True).start()
+        self.folders = folders
         self.engines = {}
 
     def wait(self, folders: list[Path]) -> None:
@@ -46,6 +55,12 @@ class Window:
             assert "ready" in told, (told, [each.with_suffix(".log").read_text()[-3000:] for each in folders])
             log = next(each for each in folders if each.name == told["ready"]).with_suffix(".log")
             self.engines[told["ready"]] = told | {"log": log}
+
+    def again(self) -> None:
+        """Start the engines once more, which ended."""
+        self.process.stdin.writelines(f"{folder}\n" for folder in self.folders)
+        self.process.stdin.flush()
+        self.wait(self.folders)
 
     def _read(self) -> None:
         for line in self.process.stdout:
@@ -76,6 +91,29 @@ class Window:
         reply = httpx.post(f"{engine['url']}/v1/completions", json=body, headers=headers, trust_env=False, timeout=60)
         return reply.raise_for_status().json()["choices"][0]["finish_reason"]
 
+    def killed(self, name: str, role: str) -> str:
+        """What is told when this process of an engine is killed while it answers, after all that has to hold then."""
+        engine, tree = self.engines[name], self.tree(name)
+        begun, replies = threading.Event(), []
+        endpoint = Endpoint(engine["url"], engine["key"], name)
+
+        def ask() -> None:
+            heard = lambda event: isinstance(event, ReplyText) and begun.set()  # noqa: E731
+            message = [{"role": "user", "content": TEXT}]
+            replies.append(asyncio.run(chat(endpoint, message, Sampling(450, 0.0), heard)))
+
+        asking = threading.Thread(target=ask, daemon=True)
+        asking.start()
+        assert begun.wait(30), replies
+        os.kill(tree[role][0], signal.SIGKILL)
+        killed_s = time.monotonic()
+        assert left(list(tree.values()), GONE_S) == []
+        told = self.told.get(timeout=TOLD_S)
+        assert told["failed"] == name and told["at_s"] - killed_s < TOLD_S, told
+        asking.join(GONE_S)
+        assert [type(each) for each in replies] == [ReplyFailed], "also where the stream ended with [DONE]"
+        return told["message"]
+
 
 @pytest.fixture
 def temporary():
@@ -85,9 +123,9 @@ def temporary():
     shutil.rmtree(folder)
 
 
-def shared(opened):
-    """The shared memory of all engines."""
-    return guard.shared(each[0] for name in opened.engines for each in opened.tree(name).values() if each)
+def shared(opened, *names):
+    """The shared memory of these engines."""
+    return guard.shared(each[0] for name in names for each in opened.tree(name).values() if each)
 
 
 @pytest.fixture
@@ -132,8 +170,8 @@ def traces(temporary: Path, memory: set[str]) -> list[Path | str]:
 
 
 def test_a_killed_guard_or_window_leaves_nothing(window, temporary):
-    assert sum(each.is_socket() for each in temporary.rglob("*")) >= 2 and shared(window)
-    memory = shared(window)
+    assert sum(each.is_socket() for each in temporary.rglob("*")) >= 2 and shared(window, "one", "two")
+    memory = shared(window, "one", "two")
     one, two = window.tree("one"), window.tree("two")
     assert sum("unpacked" in note for note in window.engines["one"]["notes"]) == 1
     assert [each for each in sockets.listening(one["guard"][0]) if not each.local] == []
@@ -142,20 +180,22 @@ def test_a_killed_guard_or_window_leaves_nothing(window, temporary):
     os.kill(one["guard"][0], signal.SIGKILL)
     assert left(list(one.values()), GONE_S) == []
     window.process.send_signal(signal.SIGCONT)
-    assert window.told.get(timeout=GONE_S)["failed"] == "one"
+    continued_s = time.monotonic()
+    told = window.told.get(timeout=GONE_S)
+    assert told["failed"] == "one" and told["at_s"] - continued_s < TOLD_S and "engine was killed" in told["message"]
     assert window.answers("two") == "length"
     window.process.kill()
     assert left(list(two.values()), GONE_S) == []
     assert traces(temporary, memory) == []
 
 
-def test_a_killed_server_or_engine_core_leaves_nothing(window, temporary):
-    memory = shared(window)
-    one, two = window.tree("one"), window.tree("two")
-    os.kill(one["server"][0], signal.SIGKILL)
-    assert left(list(one.values()), GONE_S) == []
-    assert window.told.get(timeout=GONE_S)["failed"] == "one"
-    os.kill(two["core"][0], signal.SIGKILL)
-    assert left(list(two.values()), GONE_S) == []
-    assert window.told.get(timeout=GONE_S)["failed"] == "two"
+def test_whatever_is_killed_is_told_ends_the_answer_leaves_nothing_and_starts_again(window, temporary):
+    memory = shared(window, "one", "two")
+    assert "engine was killed" in window.killed("one", "server")
+    assert "core was killed" in window.killed("two", "core")
+    assert traces(temporary, memory) == []
+    window.again()
+    memory = shared(window, "one", "two")
+    assert "part of the engine" in window.killed("one", "worker")
+    assert "engine was killed" in window.killed("two", "guard")
     assert traces(temporary, memory) == []
