@@ -5,6 +5,7 @@ import ipaddress
 import json
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
@@ -83,7 +84,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """What the user chose; None leaves a value to the server."""
+    """What the user chose; None leaves a value to the server. With `ignore_eos` vLLM writes all of `max_tokens`."""
 
     max_tokens: int | None = 512
     temperature: float | None = None
@@ -92,6 +93,7 @@ class Sampling:
     repetition_penalty: float | None = None
     seed: int | None = None
     min_p: float | None = None
+    ignore_eos: bool | None = None
 
     def allowed(self, speculates: bool) -> "Sampling":
         """Without the fields that an engine refuses while it speculates: it would answer with 400."""
@@ -129,14 +131,16 @@ async def chat(
     sampling: Sampling,
     on_event: Callable[[Event], None],
     priority: int | None = None,
+    http: httpx.AsyncClient | None = None,
 ) -> ReplyDone | ReplyFailed:
     """Stream one answer as events; returns the last of them. What went wrong with the server is an event, no exception.
 
+    `http` is a client to ask through, which stays open; making one for each of many answers takes time from the others.
     A `priority`, the lowest first, is for engines that schedule by priority; others refuse requests with one.
     Cancelling closes the connection, which makes the engine drop the request, reports ReplyDone("stopped") and then
     goes on as a cancellation.
     """
-    client = endpoint.open()
+    client = endpoint.open() if http is None else nullcontext(http)
     stream = _Stream(TokenTimes(time.monotonic()), on_event)
     on_event(ReplyStarted(stream.times.started_s))
     options = {"include_usage": True}
@@ -153,8 +157,8 @@ async def chat(
     if priority is not None and endpoint.vllm:
         body["priority"] = priority
     try:
-        async with client as http:
-            last = await _answer(http, body, stream)
+        async with client as opened:
+            last = await _answer(opened, body, stream)
     except asyncio.CancelledError:
         on_event(stream.done("stopped"))
         raise

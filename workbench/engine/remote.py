@@ -87,10 +87,10 @@ async def attend(endpoint: Endpoint, on_event: Callable[[Event], None]) -> None:
     with ends.told(on_event):
         found = await probe(endpoint)
         on_event(found)
-        await _loss(endpoint_of(found))
+        await until_lost(endpoint_of(found))
 
 
-async def _loss(endpoint: Endpoint) -> None:
+async def until_lost(endpoint: Endpoint) -> None:
     """Raise WorkbenchError when the server cannot be reached any more, or takes the key no longer."""
     path = "/health" if endpoint.vllm else "/v1/models"
     missed = 0
