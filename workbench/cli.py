@@ -20,6 +20,7 @@ from workbench import (
     cli_drafts,
     cli_export,
     cli_ledger,
+    cli_load,
     cli_profiles,
     cli_recipes,
     cli_serve,
@@ -250,6 +251,7 @@ cli_after.register(app)
 cli_recipes.register(app)
 cli_serve.register(app)
 cli_ledger.register(app)
+cli_load.register(app)
 cli_profiles.register(app)
 cli_connections.register(app)
 cli_watch.register(app)
