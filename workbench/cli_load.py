@@ -1,7 +1,8 @@
 """`lathe load`: so many requests at once, level after level, against a folder's engine or a running server."""
 
+import asyncio
 import re
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,6 +23,7 @@ from workbench.words import Sentence, say
 if TYPE_CHECKING:  # the program starts without it
     from workbench.measure.load import Level, Load
 
+CAUSE_S = 3.0
 LATENCIES = Sentence(
     "To the first token: from sending the request, with its connection, to the first text. A token: from there to the "
     "end, by the tokens after the first. The rates are over a level's whole time, the tokens in and out are medians; a "
@@ -56,7 +58,7 @@ def load(
     if there and (note := remote.warning(there)):
         terminal.err.print(str(note), markup=False)
 
-    causes: list[Failed] = []
+    causes: asyncio.Queue[Failed] = asyncio.Queue()
 
     def serving(progress: terminal.JobProgress) -> AbstractAsyncContextManager[Endpoint]:
         if there:
@@ -66,7 +68,7 @@ def load(
 
         def take(event: Event) -> None:
             if isinstance(event, Failed):
-                causes.append(event)
+                causes.put_nowait(event)
             progress(event)
 
         return opened(lambda take: watched(profile, settings.load(), take, log, ask), take)
@@ -74,9 +76,20 @@ def load(
     async def work() -> None:
         with terminal.JobProgress() as progress:
             async with serving(progress) as endpoint:
-                await measure(endpoint, made, progress)
-        if made.lost and causes:  # our own engine: why it ended says more than that it does not answer
-            made.lost = WorkbenchError(causes[0].message, causes[0].hint, **causes[0].values)
+                try:
+                    await measure(endpoint, made, progress)
+                    if made.lost:
+                        made.lost = await cause(made.lost)
+                except WorkbenchError as error:  # of the warm-up
+                    raise await cause(error) from error
+
+    async def cause(error: WorkbenchError) -> WorkbenchError:
+        """Why our own engine ended says more than that it does not answer; it may be told a moment later."""
+        if there is None:
+            with suppress(TimeoutError):
+                failed = await asyncio.wait_for(causes.get(), CAUSE_S)
+                return WorkbenchError(failed.message, failed.hint, **failed.values)
+        return error
 
     own = None if there else {"folder": target, "speculate": speculate, "draft_tokens": draft_tokens}
     try:

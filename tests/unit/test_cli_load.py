@@ -81,7 +81,7 @@ def test_json_states_what_was_measured_and_with_what(lathe, server):
     one, two = told["levels"]
     assert (one["answered"], two["answered"], two["failed"], two["reason"]) == (2, 4, 0, None)
     assert one["tokens_per_s"] == pytest.approx(6 / one["seconds"]) and one["answer_tokens"] == 3
-    assert 0.01 < one["token_s"]["median"] <= one["token_s"]["p95"] < 0.1 and one["ttft_s"]["median"] > 0.01
+    assert 0.005 < one["token_s"]["median"] <= one["token_s"]["p95"] < 1 and one["ttft_s"]["median"] > 0.01
     assert told["knee"]["at"] in (1, 2) and "knee" in told["knee"]["said"]
     assert time.time() - 60 < time.mktime(time.strptime(told["date"][:19], "%Y-%m-%dT%H:%M:%S"))
 
@@ -147,28 +147,32 @@ def test_a_folder_is_served_for_it(lathe, server, monkeypatch):
     assert profile.model == Path("m1") and ask is admission.wait and ended == "ended"
 
 
-def test_why_its_own_engine_ended_is_said(lathe, monkeypatch):
+@pytest.mark.parametrize("requests", [1, 3])
+def test_why_its_own_engine_ended_is_said(lathe, monkeypatch, requests):
+    """In the warm-up as well as later, and though the connection breaks before the cause is known."""
     server = FakeServer(answer("a", "b", delay_s=0.1), models=["m"]).__enter__()
 
     async def watched(profile, settings, on_event, log, ask):
         on_event(EngineReady(server.url, KEY, "m", 1, 1.0))
-        while len(server.requests) < 3:  # noqa: ASYNC110
+        while len(server.requests) < requests:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-        on_event(Failed("The engine ended with status {code}.", "Look there.", {"code": 9}))
         await asyncio.to_thread(server.__exit__)
+        await asyncio.sleep(0.3)
+        on_event(Failed("The engine ended with status {code}.", "Look there.", {"code": 9}))
         raise WorkbenchError("The engine ended with status {code}.", "Look there.", code=9)
 
     monkeypatch.setattr(cli_load, "watched", watched)
     monkeypatch.setattr(cli_load, "profile_of", lambda model, *_: Profile(model))
     done = lathe("m1", *QUICK, "--json")
-    assert str(done.exception) == "The engine ended with status 9." == json.loads(done.stdout)["lost"]
+    assert str(done.exception) == "The engine ended with status 9."
+    assert requests == 1 or json.loads(done.stdout)["lost"] == "The engine ended with status 9."
 
 
-def test_an_engine_that_answers_nothing_is_ended(home, tiny, tmp_path):
+def test_an_engine_that_answers_nothing_is_ended(lathe, tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(cli_load, "CAUSE_S", 0.1)
     settings.save(settings.Settings(engine_python=str(fake_engine.install(tmp_path, ("answer", "ours", [PAGE])))))
-    command = [sys.executable, "-m", "workbench.cli", "load", str(tiny), *QUICK, "--anyway"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 1 and "The answer broke off" in done.stderr and "Traceback" not in done.stderr
+    done = lathe(tiny, *QUICK, "--anyway")
+    assert done.exit_code == 1 and "The answer broke off" in str(done.exception) and not done.stdout
     port = fake_engine.logged(tmp_path)["argv"]
     port = port[port.index("--port") + 1]
     assert not [each for each in psutil.process_iter(["cmdline"]) if port in (each.info["cmdline"] or ())]

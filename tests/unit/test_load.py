@@ -49,26 +49,27 @@ async def test_the_figures_are_those_of_the_servers_delays():
     for each in made.levels:
         assert len(each.done) == each.requests and each.failed == 0
         # The role comes after 40 ms, the first text after 80, then one every 40.
-        assert 0.08 <= each.first_s(50) <= each.first_s(95) < 0.4
-        assert 0.03 < each.token_s(50) <= each.token_s(95) < 0.15
+        assert 0.08 <= each.first_s(50) <= each.first_s(95) < 1
+        assert 0.02 < each.token_s(50) <= each.token_s(95) < 0.4
         assert each.tokens_per_s == pytest.approx(5 * each.requests / each.seconds)
         assert each.requests_per_s == pytest.approx(each.requests / each.seconds)
         assert (each.prompt_tokens, each.answer_tokens) == (11, 5)
-    assert one.seconds >= 3 * 0.24 and four.tokens_per_s > 1.5 * one.tokens_per_s
+    assert one.seconds >= 3 * 0.24 and four.tokens_per_s > one.tokens_per_s
     assert (first["max_tokens"], first["temperature"], first["ignore_eos"]) == (5, 0.0, True)
     assert events[0] == Stage("Load test", 11) and Advanced(11) in events
     assert [event.values["at"] for event in events if isinstance(event, Note)] == [1, 4]
 
 
-async def test_no_more_than_so_many_run_at_once():
+async def test_so_many_run_at_once_and_no_more():
+    made, others = Load(Plan((3,), 9)), []
+
+    def take(event):
+        if isinstance(event, Advanced):
+            others.append(made.levels[0].sent - len(made.levels[0].done))
+
     with FakeServer(answer("a", delay_s=0.05), models=["m"]) as server:
-        running = asyncio.ensure_future(measure(Endpoint(server.url), Load(Plan((3,), 9)), lambda event: None))
-        most = 0
-        while not running.done():
-            most = max(most, sum(not writer.is_closing() for writer in server._writers))
-            await asyncio.sleep(0.005)
-        await running
-    assert 3 <= most <= 3 + 2, "three, and what asks whether the server is there"
+        await measure(Endpoint(server.url), made, take)
+    assert others == [2] * 7 + [1, 0], "as one ends two others run, until the last are under way"
 
 
 async def test_prompts_begin_differently_and_take_the_length_that_the_server_counts():
