@@ -152,7 +152,7 @@ def _print(load: "Load", date: datetime) -> None:
     terminal.table(
         (
             say("At once"), say("Answered"), say("Tokens in, out"), say("First token: median, p95"),
-            say("A token: median, p95"), say("tok/s"), say("Requests/s"),
+            say("A token, ms: median, p95"), say("tok/s"), say("Requests/s"),
         ),
         map(_row, load.levels),
         f"{load.server.model} · {remote.description(load.server)} · {date:%Y-%m-%d %H:%M}",
@@ -181,8 +181,8 @@ def _row(level: "Level") -> tuple[Any, ...]:
 
 
 def _token(value: float | None) -> str:
-    """A token takes a few milliseconds: their tenths matter."""
-    return figures.DASH if value is None else f"{figures.number(value * 1000)} ms"
+    """In milliseconds, of which tenths matter."""
+    return figures.number(None if value is None else value * 1000)
 
 
 def register(app: typer.Typer) -> None:
