@@ -11,7 +11,7 @@ pytest.importorskip("triton")
 CHILD = """
 import torch
 from workbench.quantization import columns, columns_fused, gptq
-from workbench.quantization.grid import fit, search
+from workbench.quantization.grid import fit, shrinks
 from workbench.recipe import Choice
 
 torch.manual_seed(0)
@@ -19,7 +19,7 @@ for symmetric, inputs, size, bits in ((True, 160, 32, 4), (False, 160, 32, 4), (
     W, X = torch.randn(37, inputs), torch.randn(400, inputs) @ torch.randn(inputs, inputs)
     H = X.T @ X / 400
     choice = Choice(method="gptq", group_size=size, symmetric=symmetric, bits=bits)
-    grid = search(W, H, choice, torch.bfloat16)
+    grid = fit(W, choice, torch.bfloat16, shrinks(W, H, choice, torch.bfloat16), turned=True)
     plain, _ = gptq.round_columns(W, H, grid, 0.01, static_order=True)
     columns.round_block = columns_fused.round_block
     fused, _ = gptq.round_columns(W, H, grid, 0.01, static_order=True)

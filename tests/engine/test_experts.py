@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from family_models import write_family
-from quantization_models import quantized
+from quantization_models import SCALED, quantized
 from safetensors.torch import load_file, save_file
 
 from workbench import plan, recipe
@@ -31,7 +31,7 @@ def starved(request, tmp_path_factory):
     source = write_family(folder / "m", request.param, **more.get(request.param, {}))
     text = folder / "one word.txt"
     text.write_text("lamp " * 200)  # 999 bytes without the last space, each a token
-    chosen = replace(recipe.BEST, calibration_file=str(text))
+    chosen = replace(SCALED, calibration_file=str(text))
     return source, folder / "out", quantized(source, folder / "out", chosen, threads=1)
 
 

@@ -133,7 +133,7 @@ def test_scales_alone_change_nothing(tmp_path, family, monkeypatch):
     monkeypatch.setattr(Turn, "_quantize", fold_only)
     skeleton = Skeleton(source, CPU)
     skeleton.prove()
-    planned = {entry.linear.name: entry for entry in plan.make(catalog.inspect(source), recipe.BEST).quantized}
+    planned = {entry.linear.name: entry for entry in plan.make(catalog.inspect(source), SCALED).quantized}
     hidden = skeleton.embed([TOKENS])
     for index in range(len(skeleton)):
         own = {name: entry for name, entry in planned.items() if entry.linear.block == index}
