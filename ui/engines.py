@@ -145,9 +145,7 @@ class Engines(QObject):
         self._past.discard(side)
         if self._next and self._next[0] == side:
             self._next = None
-        before = self._alive(side)
-        for task in before:
-            task.cancel()
+        before = self._cancelled(side)
         self._chosen[side] = chosen
         if not before:
             self._runs[side] = EngineRun()
@@ -171,8 +169,7 @@ class Engines(QObject):
         """End this side's engine; its state tells when it is gone."""
         if self._next:
             self._next = None
-        for task in self._alive(side):
-            task.cancel()
+        self._cancelled(side)
         self.changed.emit(side)
 
     async def stop_all(self) -> None:
@@ -216,6 +213,15 @@ class Engines(QObject):
 
     def _alive(self, side: str) -> list[asyncio.Task]:
         return [task for task in self._serving[side] if not task.done()]
+
+    def _cancelled(self, side: str) -> list[asyncio.Task]:
+        """What serves this side, told to end; its figures end at once, for while it ends it answers no more."""
+        if watching := self._watching.pop(side, None):
+            watching.cancel()
+        alive = self._alive(side)
+        for task in alive:
+            task.cancel()
+        return alive
 
     async def _serve(self, side: str, chosen: Chosen, before: list[asyncio.Task]) -> None:
         if before:

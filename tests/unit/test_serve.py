@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from workbench import guard
-from workbench.engine import readiness, serve, sockets
+from workbench.engine import readiness, serve, served, sockets
 from workbench.engine.profile import Profile, Speculation, shorter
 from workbench.errors import WorkbenchError
 from workbench.events import (
@@ -318,3 +318,17 @@ def test_listening_sockets_are_told_from_local_ones():
         assert not sockets.is_free(near.getsockname()[1])
         assert not sockets.is_free(far.getsockname()[1])
     assert sockets.is_free(sockets.free_port())
+
+
+async def test_an_engine_that_is_being_ended_reports_no_figures_that_it_has_not(tmp_path, model):
+    """What is deaf is killed after seconds: the figures ended with the request to end."""
+    page = "vllm:num_requests_running 0\n"
+    pids = tmp_path / "pids"
+    python = fake_engine.install(tmp_path, ("tree", str(pids)), ("answer", "ours", [page]))
+    events = []
+    async with served.served(Profile(model), Settings(engine_python=str(python)), events.append):
+        while not any(isinstance(event, EngineReady) for event in events) or not pids.exists():  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    samples = [event for event in events if isinstance(event, EngineSample)]
+    assert samples and all(sample.running == 0 for sample in samples)
+    assert any(isinstance(event, EngineStopped) for event in events)

@@ -67,12 +67,15 @@ async def watched(
         if isinstance(event, EngineReady):
             watching = asyncio.ensure_future(monitor.watch(Endpoint(event.url, event.key, event.model), on_event))
 
+    serving = asyncio.ensure_future(serve.serve(profile, settings, take, log, ask=ask))
     try:
-        await serve.serve(profile, settings, take, log, ask=ask)
-    finally:
-        if watching:
-            watching.cancel()
-            await asyncio.gather(watching, return_exceptions=True)
+        await asyncio.wait([serving])
+    finally:  # at once: an engine that is being ended answers no more, which is no gap in its figures
+        tasks = [task for task in (watching, serving) if task]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    serving.result()
 
 
 async def with_both(
