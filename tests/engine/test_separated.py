@@ -63,6 +63,16 @@ def answer(url, key, prompt):
     return reply.raise_for_status().json()
 
 
+def told_of(run, leg):
+    """Both numbers of the sentence, after one more poll of the engine that writes."""
+    asked_s = time.monotonic()
+    while leg.sample is None or leg.sample.at_s < asked_s or leg.sample.prompt_tokens is None:
+        assert time.monotonic() < asked_s + 10
+        time.sleep(0.1)
+    words = str(handed.told(run) or "0 of 0").split()
+    return int(words[0]), int(words[2])
+
+
 def figures(leg):
     """Prompt tokens, those of them from the other engine, and drafts; as the engine counts them now."""
     found = dict.fromkeys(("vllm:prompt_tokens_total", "vllm:external_prefix_cache_hits_total",
@@ -77,7 +87,7 @@ def figures(leg):
 def test_decode_answers_from_the_prompt_that_prefill_read(served):
     """The same text as one engine, the prompt's tokens all from outside, and drafts while it decodes."""
     prefill, decode = served.run.legs["prefill"], served.run.legs["decode"]
-    before = figures(decode)
+    earlier, before = told_of(served.run, decode), figures(decode)
     told = answer(served.ready.url, served.ready.key, PROMPT)
     after = figures(decode)
     tokens = told["usage"]["prompt_tokens"]
@@ -86,11 +96,8 @@ def test_decode_answers_from_the_prompt_that_prefill_read(served):
     assert figures(prefill)[1] == 0
     alone = answer(prefill.ready.url, prefill.ready.key, PROMPT)
     assert told["choices"][0]["text"] == alone["choices"][0]["text"] != ""
-    until = time.monotonic() + 5
-    while (sample := decode.sample) is None or sample.prompt_tokens < tokens:
-        assert time.monotonic() < until
-        time.sleep(0.1)
-    assert str(handed.told(served.run)).split()[0] == str(handed.told(served.run)).split()[2]
+    now = told_of(served.run, decode)
+    assert (now[0] - earlier[0], now[1] - earlier[1]) == (tokens, tokens)
     assert not [event for event in served.events if isinstance(event, Note) and event.level == "warning"]
 
 
