@@ -332,3 +332,13 @@ async def test_an_engine_that_is_being_ended_reports_no_figures_that_it_has_not(
     samples = [event for event in events if isinstance(event, EngineSample)]
     assert samples and all(sample.running == 0 for sample in samples)
     assert any(isinstance(event, EngineStopped) for event in events)
+
+
+async def test_a_first_poll_of_figures_that_breaks_is_made_again(tmp_path, model):
+    """Without it what the warm-up counted would be taken for the user's."""
+    broken, page = "vllm:prompt_tokens_total thirty\n", "vllm:prompt_tokens_total 30\n"
+    serving = Serving(tmp_path, Profile(model), ("answer", "ours", [broken, page]))
+    await serving.first(EngineReady)
+    assert [sample.prompt_tokens for sample in serving.all(EngineSample)] == [30]
+    serving.task.cancel()
+    await asyncio.gather(serving.task, return_exceptions=True)

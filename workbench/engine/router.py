@@ -26,6 +26,7 @@ WARMUP_LIMIT_S = 120.0
 ENDED_S = 30.0
 KEPT_LINES = 40
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+WARMUP_TRIES = 2
 WORDS = "one two three four five six seven eight"
 
 
@@ -124,8 +125,13 @@ class Router:
             {"model": self.model, "prompt": f"{number} {WORDS}", "max_tokens": 4, "temperature": 0}
             for number in range(max(len(decoding), len(self.endpoints) - len(decoding)))
         ]
-        try:  # at once, so that the router spreads them
-            replies = await asyncio.gather(*(client.post("/v1/completions", json=body) for body in bodies))
+        try:
+            # At once, so that the router spreads them. On a busy machine the engines' first contact can time out, which
+            # the next request makes again: better this one than the user's.
+            for _ in range(WARMUP_TRIES):
+                replies = await asyncio.gather(*(client.post("/v1/completions", json=body) for body in bodies))
+                if all(reply.status_code == 200 for reply in replies):
+                    break
         except httpx.HTTPError as error:
             reason = str(error) or type(error).__name__
             self.on_event(Note("The warm-up request failed: {reason}", {"reason": reason}, "warning"))

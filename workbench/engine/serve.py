@@ -34,10 +34,21 @@ from workbench.engine.output import Output
 from workbench.engine.profile import Profile
 from workbench.engine.speculation import NAMES
 from workbench.errors import WorkbenchError
-from workbench.events import EngineMemory, EnginePhase, EngineReady, Event, Failed, Note, StartExpected, UsageOnly
+from workbench.events import (
+    EngineMemory,
+    EnginePhase,
+    EngineReady,
+    EngineSample,
+    Event,
+    Failed,
+    Note,
+    StartExpected,
+    UsageOnly,
+)
 from workbench.settings import Settings
 
 STOPPED_S = 30.0
+FIGURES_TRIES = 3
 STATUS_S = 2.0  # more, and a death would be told later than 5 s after it
 
 
@@ -205,6 +216,10 @@ class _Engine:
             )
         if self.output.memory != EngineMemory():
             self.on_event(await asyncio.to_thread(self.remember, self.output.memory, self.guard_pid))
-        self.on_event(await monitor.sampled(client))  # what the warm-up counted is not the user's
+        for _ in range(FIGURES_TRIES):  # what the warm-up counted is not the user's: without these figures it would be
+            counted = await monitor.sampled(client)
+            if counted != EngineSample(counted.at_s):
+                break
+        self.on_event(counted)
         pid = sockets.owner(self.port, self.guard_pid) or next(iter(guard.children(self.guard_pid)), self.guard_pid)
         self.on_event(EngineReady(url, self.key, self.name, pid, loaded_s - self.started_s, warmup_s))
