@@ -11,26 +11,15 @@ from PySide6.QtCore import QObject, Signal
 
 from ui.tasks import Tasks
 from workbench.admission import Smaller
+from workbench.core_events import BlockMap, RequestsDone, StepsDone
 from workbench.engine import apart, monitor, plugin_words, remote, serve, served, together
 from workbench.engine.client import Endpoint
 from workbench.engine.idle import Idle
 from workbench.engine.profile import Profile
 from workbench.engine.separation import Separation
+from workbench.engine_events import EngineConnected, EngineLog, EnginePhase, EngineReady, EngineSample
 from workbench.errors import WorkbenchError
-from workbench.events import (
-    BlockMap,
-    EngineConnected,
-    EngineLog,
-    EnginePhase,
-    EngineReady,
-    EngineSample,
-    Event,
-    Failed,
-    LegEvent,
-    RequestsDone,
-    Stage,
-    StepsDone,
-)
+from workbench.events import Event, Failed, LegEvent, Stage
 from workbench.runs import EngineRun
 from workbench.settings import Settings
 from workbench.words import Sentence

@@ -16,7 +16,9 @@ from ui.main_window import MainWindow
 from workbench import jobs, settings
 from workbench.chat.store import Store
 from workbench.engine.profile import Profile, Speculation
-from workbench.events import EngineStopped, Event, ModuleDone, ReplyDone, decode
+from workbench.engine_events import EngineStopped
+from workbench.events import Event, ReplyDone, decode
+from workbench.quant_events import ModuleDone
 
 SIZE = (1440, 900)
 SETTLED_S = 0.6  # some frames: pages draw at most once in 40 ms

@@ -12,8 +12,8 @@ from workbench.catalog.headers import Tensor
 from workbench.catalog.linears import Linear
 from workbench.catalog.model import Model
 from workbench.errors import WorkbenchError
-from workbench.events import SensitivityMeasured
 from workbench.plan import Plan
+from workbench.quant_events import SensitivityMeasured
 from workbench.recipe import KEEP, WHOLE_ROW, Choice, Recipe, with_rules
 from workbench.sizes import Planned
 from workbench.slices import width

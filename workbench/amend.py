@@ -15,8 +15,8 @@ from workbench import plan as plans
 from workbench import recipe as recipes
 from workbench.catalog import folder as catalog
 from workbench.errors import WorkbenchError
-from workbench.events import ModuleDone, ModuleStarted
 from workbench.plan import Plan
+from workbench.quant_events import ModuleDone, ModuleStarted
 from workbench.recipe import Choice, Recipe
 
 CALIBRATION = ("samples", "length", "calibration_file", "seed", "targets")

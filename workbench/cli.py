@@ -32,8 +32,9 @@ from workbench import (
 )
 from workbench.cli_engine import register
 from workbench.errors import WorkbenchError
-from workbench.events import Event, QualityMeasured
+from workbench.events import Event
 from workbench.interrupt import run_until_done
+from workbench.quant_events import QualityMeasured
 from workbench.words import say
 
 app = typer.Typer(add_completion=False, no_args_is_help=False, rich_markup_mode=None, pretty_exceptions_enable=False)

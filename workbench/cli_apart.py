@@ -13,8 +13,9 @@ from workbench.admission import Ask
 from workbench.engine import separation as separations
 from workbench.engine.profile import Profile
 from workbench.engine.separation import Separation, label
+from workbench.engine_events import EngineReady
 from workbench.errors import WorkbenchError
-from workbench.events import EngineReady, Event, Failed, LegEvent
+from workbench.events import Event, Failed, LegEvent
 from workbench.interrupt import run_until_done
 from workbench.words import Sentence, say
 

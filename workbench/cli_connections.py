@@ -10,8 +10,8 @@ from workbench.cli_engine import Json, connected
 from workbench.engine import connections, remote
 from workbench.engine.connections import Connection
 from workbench.engine.monitor import sampled
+from workbench.engine_events import EngineConnected, EngineSample
 from workbench.errors import WorkbenchError
-from workbench.events import EngineConnected, EngineSample
 from workbench.interrupt import run_until_done
 from workbench.words import say
 

@@ -14,8 +14,9 @@ from workbench.cli_engine import Context, DraftTokens, drafting_of, servable
 from workbench.cli_watch import Figures
 from workbench.engine.lora import read_adapter
 from workbench.engine.profile import Profile
+from workbench.engine_events import EngineReady, EngineSample
 from workbench.errors import WorkbenchError
-from workbench.events import EngineReady, EngineSample, Event, Note
+from workbench.events import Event, Note
 from workbench.interrupt import run_until_done
 from workbench.words import say
 

@@ -11,8 +11,9 @@ from workbench import figures, keys, terminal
 from workbench.cli_engine import connected
 from workbench.engine import monitor, remote
 from workbench.engine.recording import recorded
+from workbench.engine_events import EngineConnected, EngineSample
 from workbench.errors import WorkbenchError
-from workbench.events import EngineConnected, EngineSample, Event
+from workbench.events import Event
 from workbench.interrupt import run_until_done
 from workbench.runs import EngineRun
 from workbench.words import say

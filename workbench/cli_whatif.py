@@ -10,9 +10,10 @@ import typer
 from workbench import figures, jobs, moments_kept, sensitivities, settings, terminal, whatif
 from workbench.catalog import folder as models
 from workbench.errors import WorkbenchError
-from workbench.events import Event, Finished, SensitivityMeasured, WhatIf
+from workbench.events import Event, Finished
 from workbench.interrupt import run_until_done
 from workbench.plan import Plan
+from workbench.quant_events import SensitivityMeasured, WhatIf
 from workbench.recipe import AUTO, Choice, Recipe
 from workbench.words import say
 

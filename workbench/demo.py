@@ -24,7 +24,8 @@ from workbench.engine import command, facts
 from workbench.engine.client import Sampling
 from workbench.engine.profile import Profile, Speculation
 from workbench.engine.served import served
-from workbench.events import Event, Finished, ModuleDone, Note, QualityMeasured, encode
+from workbench.events import Event, Finished, Note, encode
+from workbench.quant_events import ModuleDone, QualityMeasured
 from workbench.report import write_report
 from workbench.runs import EngineRun, Reply
 from workbench.settings import Settings

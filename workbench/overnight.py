@@ -13,7 +13,8 @@ from workbench import recipe as recipes
 from workbench.admission import Ask
 from workbench.catalog import folder as catalog
 from workbench.errors import WorkbenchError
-from workbench.events import Event, Finished, QualityMeasured
+from workbench.events import Event, Finished
+from workbench.quant_events import QualityMeasured
 from workbench.recipe import Recipe
 from workbench.scatter import Point
 from workbench.settings import Settings

@@ -19,8 +19,9 @@ from workbench import plan as plans
 from workbench import recipe as recipes
 from workbench.catalog import folder as catalog
 from workbench.errors import WorkbenchError
-from workbench.events import Amended, Checked, Event, Failed, ModuleDone, Note, QualityMeasured
+from workbench.events import Event, Failed, Note
 from workbench.plan import Plan
+from workbench.quant_events import Amended, Checked, ModuleDone, QualityMeasured
 from workbench.words import language, say
 
 PACKAGES = ("llm-lathe", "torch", "transformers", "compressed-tensors", "safetensors")

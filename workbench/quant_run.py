@@ -3,20 +3,8 @@
 import time
 from dataclasses import dataclass, field
 
-from workbench.events import (
-    Advanced,
-    Amended,
-    Cancelled,
-    Checked,
-    Event,
-    Failed,
-    Finished,
-    ModuleDone,
-    ModuleStarted,
-    Note,
-    QualityMeasured,
-    Stage,
-)
+from workbench.events import Advanced, Cancelled, Event, Failed, Finished, Note, Stage
+from workbench.quant_events import Amended, Checked, ModuleDone, ModuleStarted, QualityMeasured
 from workbench.words import Sentence
 
 

@@ -3,9 +3,9 @@
 from collections import deque
 from dataclasses import dataclass, field, fields
 
+from workbench.core_events import BlockMap, RequestsDone, StepsDone, UsageOnly
 from workbench.engine.metrics import Rates, rates, since
-from workbench.events import (
-    BlockMap,
+from workbench.engine_events import (
     EngineConnected,
     EngineLog,
     EngineMemory,
@@ -13,19 +13,9 @@ from workbench.events import (
     EngineReady,
     EngineSample,
     EngineStopped,
-    Event,
-    Failed,
-    LegEvent,
-    Note,
-    ReplyDone,
-    ReplyFailed,
-    ReplyStarted,
-    ReplyText,
-    RequestsDone,
     StartExpected,
-    StepsDone,
-    UsageOnly,
 )
+from workbench.events import Event, Failed, LegEvent, Note, ReplyDone, ReplyFailed, ReplyStarted, ReplyText
 from workbench.measure.recorded import Blocks, Requests, Steps
 from workbench.words import Sentence
 

@@ -10,7 +10,7 @@ from workbench import plan as plans
 from workbench.catalog.linears import Linear
 from workbench.catalog.model import Model
 from workbench.choice import BITS, GROUP_SIZES, WHOLE_ROW, Choice
-from workbench.events import SensitivityMeasured
+from workbench.quant_events import SensitivityMeasured
 from workbench.recipe import Recipe
 from workbench.sizes import Planned
 

@@ -12,23 +12,10 @@ from rich.table import Table
 
 from workbench import figures
 from workbench.engine import overlay, start
+from workbench.engine_events import EngineLog, EngineMemory, EnginePhase, EngineReady, StartExpected
 from workbench.errors import WorkbenchError
-from workbench.events import (
-    Advanced,
-    Checked,
-    EngineLog,
-    EngineMemory,
-    EnginePhase,
-    EngineReady,
-    Event,
-    Finished,
-    ModuleDone,
-    ModuleStarted,
-    Note,
-    QualityMeasured,
-    Stage,
-    StartExpected,
-)
+from workbench.events import Advanced, Event, Finished, Note, Stage
+from workbench.quant_events import Checked, ModuleDone, ModuleStarted, QualityMeasured
 from workbench.words import Sentence, say
 
 out = Console(highlight=False)

@@ -10,7 +10,8 @@ from typing import Any
 from workbench import admission, jobs
 from workbench import recipe as recipes
 from workbench.admission import Ask
-from workbench.events import Event, Finished, WhatIf, WhatIfRefused
+from workbench.events import Event, Finished
+from workbench.quant_events import WhatIf, WhatIfRefused
 from workbench.recipe import Choice, Recipe
 from workbench.settings import Settings
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import footprint
 
-from workbench.events import QualityMeasured
 from workbench.measure import quality
+from workbench.quant_events import QualityMeasured
 from workbench.quantization import calibration
 from workbench.quantization.blocks import Skeleton, device_of
 

@@ -10,7 +10,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1] / "engine"))
 from quantization_models import TEXT, quantized, write_model
 
-from workbench.events import ModuleDone, QualityMeasured
+from workbench.quant_events import ModuleDone, QualityMeasured
 
 
 def main() -> None:

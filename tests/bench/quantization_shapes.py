@@ -24,7 +24,8 @@ from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from workbench import recipe
-from workbench.events import Checked, ModuleDone, ModuleStarted, Note, QualityMeasured, Stage
+from workbench.events import Note, Stage
+from workbench.quant_events import Checked, ModuleDone, ModuleStarted, QualityMeasured
 from workbench.quantization import calibration, pipeline
 from workbench.words import Sentence
 

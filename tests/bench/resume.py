@@ -21,7 +21,8 @@ from pathlib import Path
 import psutil
 
 from workbench import jobs
-from workbench.events import ModuleDone, ModuleStarted, Note
+from workbench.events import Note
+from workbench.quant_events import ModuleDone, ModuleStarted
 from workbench.words import Sentence
 
 LIMIT_S = 900

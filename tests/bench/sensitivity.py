@@ -24,9 +24,9 @@ from workbench import allocation, plan, whatif
 from workbench.catalog import folder as catalog
 from workbench.catalog import starter
 from workbench.catalog.model import Model
-from workbench.events import QualityMeasured, SensitivityMeasured
 from workbench.measure import quality
 from workbench.plan import Plan, Planned
+from workbench.quant_events import QualityMeasured, SensitivityMeasured
 from workbench.quantization import packing, sensitivity
 from workbench.quantization.blocks import Skeleton, device_of
 from workbench.quantization.course import Course, by_block

@@ -21,7 +21,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "engine"))
 from large_layer import ATTENTION, MLP, write_layer
 
 from workbench import whatif
-from workbench.events import Event, WhatIf
+from workbench.events import Event
+from workbench.quant_events import WhatIf
 from workbench.quantization import resident
 from workbench.recipe import PRESETS, Choice
 

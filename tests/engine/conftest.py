@@ -11,8 +11,9 @@ import pytest
 from workbench.catalog import starter
 from workbench.engine import serve
 from workbench.engine.profile import Profile
+from workbench.engine_events import EngineLog, EngineReady
 from workbench.errors import WorkbenchError
-from workbench.events import EngineLog, EngineReady, Event, Failed
+from workbench.events import Event, Failed
 from workbench.settings import Settings
 
 START_S = 300  # three processes that import torch, on two cores

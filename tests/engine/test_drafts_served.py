@@ -11,7 +11,8 @@ from workbench.engine.client import Sampling
 from workbench.engine.fit import fit
 from workbench.engine.profile import Profile
 from workbench.engine.speculation import REFUSED_FIELDS, Speculation
-from workbench.events import EngineMemory, Note
+from workbench.engine_events import EngineMemory
+from workbench.events import Note
 
 PROMPT = "every step creaked"
 

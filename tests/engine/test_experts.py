@@ -12,7 +12,8 @@ from safetensors.torch import load_file, save_file
 
 from workbench import plan, recipe
 from workbench.catalog import folder as catalog
-from workbench.events import ModuleDone, Note
+from workbench.events import Note
+from workbench.quant_events import ModuleDone
 
 
 @pytest.fixture(autouse=True)

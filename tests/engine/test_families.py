@@ -12,7 +12,8 @@ from transformers import AutoModelForCausalLM, Gemma3Config, Gemma3ForConditiona
 
 from workbench import plan, recipe
 from workbench.catalog import folder as catalog
-from workbench.events import Finished, ModuleDone, Note
+from workbench.events import Finished, Note
+from workbench.quant_events import ModuleDone
 from workbench.quantization.blocks import Skeleton
 from workbench.quantization.moments import Moments
 from workbench.quantization.turn import Turn

@@ -23,8 +23,8 @@ from workbench.engine.facts import EngineFacts
 from workbench.engine.fit import fit
 from workbench.engine.profile import Adapter, Profile
 from workbench.engine.speculation import Speculation
+from workbench.engine_events import EngineMemory
 from workbench.errors import WorkbenchError
-from workbench.events import EngineMemory
 from workbench.settings import Settings
 
 PARSE = (

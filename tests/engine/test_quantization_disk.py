@@ -16,7 +16,8 @@ from quantization_models import TEXT, quantized, write_model
 
 from workbench import recipe
 from workbench.errors import WorkbenchError
-from workbench.events import ModuleDone, decode
+from workbench.events import decode
+from workbench.quant_events import ModuleDone
 from workbench.quantization import checkpoint, pipeline
 from workbench.quantization import place as places
 

@@ -11,7 +11,8 @@ from safetensors.torch import load_file, save_file
 from workbench import quant_report, recipe
 from workbench.catalog import folder as catalog
 from workbench.errors import WorkbenchError
-from workbench.events import Checked, Finished, ModuleStarted, Note, QualityMeasured
+from workbench.events import Finished, Note
+from workbench.quant_events import Checked, ModuleStarted, QualityMeasured
 from workbench.quant_run import QuantRun
 from workbench.quantization import answers, calibration, gate, pipeline, side_files
 from workbench.quantization.blocks import Skeleton

@@ -11,8 +11,9 @@ from safetensors.torch import load_file, save_file
 from workbench import plan, recipe
 from workbench.catalog import folder as catalog
 from workbench.errors import WorkbenchError
-from workbench.events import Histogram, QualityMeasured, encode
+from workbench.events import encode
 from workbench.measure import quality
+from workbench.quant_events import Histogram, QualityMeasured
 from workbench.quantization import look, stats, verify
 
 

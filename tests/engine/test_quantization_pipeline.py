@@ -16,7 +16,8 @@ from transformers import AutoModelForCausalLM
 from workbench import plan, recipe
 from workbench.catalog import folder as catalog
 from workbench.errors import WorkbenchError
-from workbench.events import Finished, ModuleDone, ModuleStarted, Note, QualityMeasured, Stage, decode, encode
+from workbench.events import Finished, Note, Stage, decode, encode
+from workbench.quant_events import ModuleDone, ModuleStarted, QualityMeasured
 from workbench.quantization import calibration, stats
 from workbench.quantization.blocks import Skeleton
 

@@ -15,7 +15,8 @@ from quantization_models import TEXT, quantized, write_model
 
 from workbench import amend, jobs, quant_report, recipe
 from workbench.errors import WorkbenchError
-from workbench.events import Amended, Finished, ModuleDone, ModuleStarted, Note, Stage, decode
+from workbench.events import Finished, Note, Stage, decode
+from workbench.quant_events import Amended, ModuleDone, ModuleStarted
 from workbench.quantization import kept_blocks, pipeline
 
 LAYERS = 3

@@ -16,10 +16,11 @@ import httpx
 import pytest
 
 from workbench import guard
+from workbench.core_events import BlockMap, RequestsDone, StepsDone, UsageOnly
 from workbench.engine import sockets, tap
 from workbench.engine.metrics import read_engine
 from workbench.engine.profile import Profile, Speculation, shorter
-from workbench.events import BlockMap, EnginePhase, EngineSample, EngineStopped, RequestsDone, StepsDone, UsageOnly
+from workbench.engine_events import EnginePhase, EngineSample, EngineStopped
 from workbench.measure import series
 from workbench.runs import EngineRun
 

@@ -10,7 +10,8 @@ from family_models import write_family
 from quantization_models import quantized, write_model
 
 from workbench import recipe
-from workbench.events import ModuleDone, Note
+from workbench.events import Note
+from workbench.quant_events import ModuleDone
 from workbench.quantization import precision, targets
 from workbench.quantization.blocks import Skeleton
 from workbench.quantization.moments import Moments

@@ -17,7 +17,8 @@ from workbench import jobs, moments_kept, paths, recipe, whatif
 from workbench.catalog import folder as catalog
 from workbench.choice import KEEP, Choice
 from workbench.errors import WorkbenchError
-from workbench.events import Finished, ModuleDone, MomentsKept, SensitivityMeasured, Stage, WhatIf, WhatIfRefused
+from workbench.events import Finished, Stage
+from workbench.quant_events import ModuleDone, MomentsKept, SensitivityMeasured, WhatIf, WhatIfRefused
 from workbench.quantization import calibration, resident, sensitivity, statistics, trial
 from workbench.quantization.gathering import Kept
 from workbench.quantization.weights import Weights

@@ -14,8 +14,9 @@ from pathlib import Path
 
 from workbench.engine import serve
 from workbench.engine.profile import Profile, Speculation
+from workbench.engine_events import EngineReady
 from workbench.errors import WorkbenchError
-from workbench.events import EngineReady, Event, Failed, Note
+from workbench.events import Event, Failed, Note
 from workbench.settings import Settings
 
 

@@ -4,7 +4,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication, QLabel
 
 from ui.widgets.access_line import AccessLine
-from workbench.events import EngineReady
+from workbench.engine_events import EngineReady
 
 
 def test_address_and_key_are_copied_and_the_key_is_not_shown(qtbot):

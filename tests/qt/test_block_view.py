@@ -13,7 +13,7 @@ from ui import language, theme
 from ui.live.block_part import BlockPart
 from ui.plots import block_map
 from ui.plots.block_view import BlockView
-from workbench.events import BlockMap
+from workbench.core_events import BlockMap
 
 
 def map_of(states, at_s=1.0, unfilled=0):

@@ -17,7 +17,8 @@ from workbench.chat.store import Store
 from workbench.engine.client import Endpoint
 from workbench.engine.profile import Adapter
 from workbench.engine.speculation import Speculation
-from workbench.events import EnginePhase, EngineReady, EngineStopped, Failed
+from workbench.engine_events import EnginePhase, EngineReady, EngineStopped
+from workbench.events import Failed
 from workbench.runs import EngineRun
 
 

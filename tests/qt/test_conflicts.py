@@ -23,7 +23,7 @@ from workbench import admission, job_needs, jobs, ledger, memory, recipe
 from workbench.catalog.folder import inspect
 from workbench.engine import idle, needs
 from workbench.engine.profile import Profile
-from workbench.events import EngineSample
+from workbench.engine_events import EngineSample
 from workbench.memory import Measured, Room
 
 GB = 10**9

@@ -21,8 +21,9 @@ from workbench.catalog.folder import inspect, scan
 from workbench.engine import payoff
 from workbench.engine.facts import EngineFacts
 from workbench.engine.profile import Profile, Speculation
+from workbench.engine_events import EngineReady, EngineSample
 from workbench.errors import WorkbenchError
-from workbench.events import EngineReady, EngineSample, Finished
+from workbench.events import Finished
 from workbench.words import say
 
 

@@ -25,8 +25,9 @@ from workbench.engine import apart
 from workbench.engine.facts import EngineFacts
 from workbench.engine.profile import Profile
 from workbench.engine.separation import Leg, Separation
+from workbench.engine_events import EnginePhase, EngineReady, EngineSample, EngineStopped
 from workbench.errors import WorkbenchError
-from workbench.events import Advanced, EnginePhase, EngineReady, EngineSample, EngineStopped, Failed, LegEvent, Stage
+from workbench.events import Advanced, Failed, LegEvent, Stage
 from workbench.measure.mixed_load import Comparison, Measured, Mix
 
 FACTS = EngineFacts(

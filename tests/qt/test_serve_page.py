@@ -23,7 +23,8 @@ from workbench.catalog.folder import inspect
 from workbench.engine import memory_kept
 from workbench.engine.facts import EngineFacts
 from workbench.engine.profile import Profile, Speculation
-from workbench.events import EngineLog, EngineMemory, EnginePhase, EngineReady, EngineSample, Failed, StartExpected
+from workbench.engine_events import EngineLog, EngineMemory, EnginePhase, EngineReady, EngineSample, StartExpected
+from workbench.events import Failed
 
 CONFIG = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidden_layers": 30, "hidden_size": 576,

@@ -15,8 +15,9 @@ from workbench.book import Shortage
 from workbench.engine import needs as engine_needs
 from workbench.engine import serve
 from workbench.engine.profile import Profile
+from workbench.engine_events import EngineReady
 from workbench.errors import WorkbenchError
-from workbench.events import EngineReady, Note, Stage
+from workbench.events import Note, Stage
 from workbench.memory import Measured, Room
 from workbench.settings import Settings
 from workbench.words import Sentence

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from workbench import allocation, plan, sensitivities
 from workbench.catalog import folder as catalog
 from workbench.errors import WorkbenchError
-from workbench.events import SensitivityMeasured
+from workbench.quant_events import SensitivityMeasured
 from workbench.recipe import KEEP, PRESETS, from_dict, to_dict, with_group_size, with_rules
 
 RECIPE = with_group_size(PRESETS["layered"], 32)

@@ -16,8 +16,9 @@ from workbench import admission, guard, ledger, memory
 from workbench.engine import apart, command, facts, handover, needs, separation, sockets
 from workbench.engine.client import Endpoint, Sampling, chat, models
 from workbench.engine.profile import Profile
+from workbench.engine_events import EngineReady, EngineSample, EngineStopped
 from workbench.errors import WorkbenchError
-from workbench.events import EngineReady, EngineSample, EngineStopped, Failed, LegEvent, ReplyFailed, ReplyText, Stage
+from workbench.events import Failed, LegEvent, ReplyFailed, ReplyText, Stage
 from workbench.measure.mixed_load import Mix, compare_separated
 from workbench.memory import Measured, Room
 from workbench.runs import EngineRun

@@ -9,7 +9,8 @@ from typer.testing import CliRunner
 
 from workbench import amend, cli, jobs, recipe
 from workbench.errors import WorkbenchError
-from workbench.events import Checked, Failed, ModuleStarted, Note, encode
+from workbench.events import Failed, Note, encode
+from workbench.quant_events import Checked, ModuleStarted
 
 
 @pytest.fixture(autouse=True)

@@ -20,8 +20,9 @@ from workbench.cli_load import levels_of
 from workbench.engine import connections
 from workbench.engine.connections import Connection
 from workbench.engine.profile import Profile
+from workbench.engine_events import EngineReady
 from workbench.errors import WorkbenchError
-from workbench.events import EngineReady, Failed, Note
+from workbench.events import Failed, Note
 
 KEY = "sk-very-secret"
 PAGE = 'vllm:num_requests_running{engine="0"} 0.0\n'

@@ -12,7 +12,7 @@ from workbench.catalog.folder import inspect
 from workbench.engine.fit import fit, need, shorter_context
 from workbench.engine.profile import Profile
 from workbench.engine.speculation import Speculation
-from workbench.events import EngineMemory
+from workbench.engine_events import EngineMemory
 
 CONFIG = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidden_layers": 30, "hidden_size": 576,

@@ -1,7 +1,8 @@
 """What is said of the prompt tokens that another engine has read."""
 
 from workbench.engine import handed
-from workbench.events import EnginePhase, EngineReady, EngineSample, LegEvent
+from workbench.engine_events import EnginePhase, EngineReady, EngineSample
+from workbench.events import LegEvent
 from workbench.runs import EngineRun
 
 READY = EngineReady("http://127.0.0.1:1", "", "m", 1, 3.0, 1.0)

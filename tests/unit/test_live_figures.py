@@ -8,9 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
+from workbench.core_events import BlockMap
 from workbench.engine.metrics import Rates
 from workbench.engine.profile import Profile
-from workbench.events import BlockMap, EngineReady, EngineSample, ReplyDone
+from workbench.engine_events import EngineReady, EngineSample
+from workbench.events import ReplyDone
 from workbench.measure import bandwidth, blocks, requests, series
 from workbench.measure.bandwidth import Reading
 from workbench.measure.phases import phases

@@ -17,8 +17,8 @@ from workbench.engine.fit import fit
 from workbench.engine.memory_kept import of_model, recall, remember
 from workbench.engine.profile import Profile
 from workbench.engine.speculation import Speculation
+from workbench.engine_events import EngineMemory, EngineReady
 from workbench.errors import WorkbenchError
-from workbench.events import EngineMemory, EngineReady
 from workbench.terminal import JobProgress
 
 GPU = Device("RTX 3090", "gpu", 24 * GIB, 23 * GIB, 936e9)

@@ -11,9 +11,10 @@ from workbench import allocation, cli, jobs, moments_kept, plan, sensitivities
 from workbench.allocation import Target
 from workbench.catalog import folder as catalog
 from workbench.errors import WorkbenchError
-from workbench.events import Advanced, SensitivityMeasured, Stage
+from workbench.events import Advanced, Stage
 from workbench.mixed import Mixed
 from workbench.progress import Progress
+from workbench.quant_events import SensitivityMeasured
 from workbench.recipe import KEEP, PRESETS, Choice, Rule, with_group_size
 
 RECIPE = with_group_size(PRESETS["layered"], 32)

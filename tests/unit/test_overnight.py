@@ -7,7 +7,8 @@ import pytest
 
 from workbench import jobs, overnight, recipe, scatter
 from workbench.errors import WorkbenchError
-from workbench.events import Finished, QualityMeasured
+from workbench.events import Finished
+from workbench.quant_events import QualityMeasured
 from workbench.settings import Settings
 
 

@@ -7,7 +7,7 @@ import pytest
 from workbench.engine import payoff
 from workbench.engine.payoff_note import PayoffNote
 from workbench.engine.profile import Profile, Speculation
-from workbench.events import EnginePhase, EngineReady, EngineSample
+from workbench.engine_events import EnginePhase, EngineReady, EngineSample
 
 
 def sample(drafts, drafted, accepted):

@@ -6,7 +6,8 @@ import pytest
 
 from workbench.catalog.overhead import GIB
 from workbench.engine.printed import Printed
-from workbench.events import EngineMemory, decode, encode
+from workbench.engine_events import EngineMemory
+from workbench.events import decode, encode
 from workbench.runs import EngineRun
 
 DATA = Path(__file__).with_name("data")

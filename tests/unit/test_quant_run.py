@@ -2,19 +2,8 @@
 
 from dataclasses import replace
 
-from workbench.events import (
-    Advanced,
-    Cancelled,
-    Failed,
-    Finished,
-    ModuleDone,
-    ModuleStarted,
-    Note,
-    QualityMeasured,
-    Stage,
-    decode,
-    encode,
-)
+from workbench.events import Advanced, Cancelled, Failed, Finished, Note, Stage, decode, encode
+from workbench.quant_events import ModuleDone, ModuleStarted, QualityMeasured
 from workbench.quant_run import QuantRun
 
 DONE = ModuleDone(

@@ -10,8 +10,9 @@ from fake_server import FakeServer, answer, delta, usage
 
 from workbench.engine import address, remote
 from workbench.engine.client import Endpoint, Sampling, chat
+from workbench.engine_events import EngineConnected, EngineStopped
 from workbench.errors import WorkbenchError
-from workbench.events import EngineConnected, EngineStopped, Failed, ReplyDone, ReplyFailed, ReplyText
+from workbench.events import Failed, ReplyDone, ReplyFailed, ReplyText
 
 PAGE = 'vllm:num_requests_running{engine="0"} 0.0\n'
 

@@ -3,18 +3,8 @@
 import pytest
 
 from workbench.engine.metrics import Rates
-from workbench.events import (
-    EngineLog,
-    EnginePhase,
-    EngineReady,
-    EngineSample,
-    EngineStopped,
-    Failed,
-    ReplyDone,
-    ReplyFailed,
-    ReplyStarted,
-    ReplyText,
-)
+from workbench.engine_events import EngineLog, EnginePhase, EngineReady, EngineSample, EngineStopped
+from workbench.events import Failed, ReplyDone, ReplyFailed, ReplyStarted, ReplyText
 from workbench.runs import LOG_LINES, POINTS, EngineRun, Reply
 
 

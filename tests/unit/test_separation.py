@@ -10,8 +10,9 @@ from workbench.engine import separation
 from workbench.engine.profile import Adapter, Profile
 from workbench.engine.separation import Leg, Separation
 from workbench.engine.speculation import Speculation
+from workbench.engine_events import EnginePhase
 from workbench.errors import WorkbenchError
-from workbench.events import EnginePhase, Failed, LegEvent
+from workbench.events import Failed, LegEvent
 from workbench.runs import EngineRun
 
 MODEL = Path("/models/small")

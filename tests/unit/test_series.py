@@ -4,7 +4,8 @@ import math
 
 import numpy as np
 
-from workbench.events import EngineSample, ReplyDone
+from workbench.engine_events import EngineSample
+from workbench.events import ReplyDone
 from workbench.measure import series
 
 

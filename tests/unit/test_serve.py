@@ -15,17 +15,9 @@ import pytest
 from workbench import guard
 from workbench.engine import readiness, serve, served, sockets
 from workbench.engine.profile import Profile, Speculation, shorter
+from workbench.engine_events import EngineLog, EnginePhase, EngineReady, EngineSample, EngineStopped, StartExpected
 from workbench.errors import WorkbenchError
-from workbench.events import (
-    EngineLog,
-    EnginePhase,
-    EngineReady,
-    EngineSample,
-    EngineStopped,
-    Failed,
-    Note,
-    StartExpected,
-)
+from workbench.events import Failed, Note
 from workbench.settings import Settings
 
 REFUSAL = (

@@ -9,7 +9,8 @@ from workbench import paths
 from workbench.engine import start, starts_kept
 from workbench.engine.profile import Profile
 from workbench.engine.start import Course, Phase, durations, left_s, outlook, phases, readiness
-from workbench.events import EnginePhase, EngineReady, Failed, StartExpected
+from workbench.engine_events import EnginePhase, EngineReady, StartExpected
+from workbench.events import Failed
 from workbench.runs import EngineRun
 from workbench.terminal import JobProgress
 

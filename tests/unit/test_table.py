@@ -3,8 +3,9 @@
 import csv
 import io
 
+from workbench.core_events import BlockMap, RequestsDone, StepsDone
 from workbench.engine.monitor import DeviceSample, GpuSample
-from workbench.events import BlockMap, EngineReady, EngineSample, RequestsDone, StepsDone
+from workbench.engine_events import EngineReady, EngineSample
 from workbench.measure import table
 from workbench.runs import EngineRun
 

@@ -9,9 +9,11 @@ from types import SimpleNamespace as Thing
 import numpy as np
 import pytest
 
+from workbench.core_events import BlockMap, RequestsDone, StepsDone, UsageOnly
 from workbench.engine import plugin_tap, plugin_words
 from workbench.engine.tap import NAME, Listener
-from workbench.events import BlockMap, EngineReady, EngineSample, RequestsDone, StepsDone, UsageOnly, decode, encode
+from workbench.engine_events import EngineReady, EngineSample
+from workbench.events import decode, encode
 from workbench.measure import series
 from workbench.runs import EngineRun
 

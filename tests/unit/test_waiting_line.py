@@ -8,7 +8,8 @@ from typer.testing import CliRunner
 
 from workbench import cli, jobs, recipe
 from workbench.errors import WorkbenchError
-from workbench.events import Finished, QualityMeasured
+from workbench.events import Finished
+from workbench.quant_events import QualityMeasured
 from workbench.settings import Settings
 from workbench.waiting_line import WaitingLine
 

@@ -10,7 +10,7 @@ from workbench import jobs, whatif
 from workbench.choice import Choice
 from workbench.cli_whatif import bytes_of
 from workbench.errors import WorkbenchError
-from workbench.events import WhatIf, WhatIfRefused
+from workbench.quant_events import WhatIf, WhatIfRefused
 from workbench.recipe import PRESETS
 from workbench.settings import Settings
 
@@ -18,7 +18,8 @@ from workbench.settings import Settings
 CHILD = """import json, sys, time
 sys.path.insert(0, {root!r})
 from pathlib import Path
-from workbench.events import Finished, WhatIf, WhatIfRefused, encode
+from workbench.events import Finished, encode
+from workbench.quant_events import WhatIf, WhatIfRefused
 folder = Path(sys.argv[3])
 lines = []
 while True:

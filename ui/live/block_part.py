@@ -10,7 +10,7 @@ from ui.widgets import label
 from ui.widgets.label import restyle
 from ui.widgets.side_line import SideMark
 from workbench import figures
-from workbench.events import BlockMap
+from workbench.core_events import BlockMap
 from workbench.measure import blocks, series
 from workbench.words import Sentence
 

@@ -7,8 +7,8 @@ from ui.widgets.module_details import layer_in_block
 from ui.widgets.scheme import mark, scheme
 from ui.widgets.strip_cell import Cell
 from workbench import figures
-from workbench.events import ModuleDone
 from workbench.plan import Plan, Planned
+from workbench.quant_events import ModuleDone
 from workbench.quant_run import QuantRun
 from workbench.words import say
 

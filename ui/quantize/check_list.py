@@ -5,7 +5,7 @@ from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QLabel, QWidget
 from ui import language
 from ui.widgets import label
 from ui.widgets.label import restyle
-from workbench.events import Checked
+from workbench.quant_events import Checked
 from workbench.words import Sentence
 
 COLUMNS = 2

@@ -10,8 +10,8 @@ from ui.widgets.strip_cell import Cell
 from workbench import allocation, figures, sensitivities
 from workbench.catalog.linears import Linear
 from workbench.choice import BITS, Choice
-from workbench.events import SensitivityMeasured
 from workbench.plan import Plan, Planned
+from workbench.quant_events import SensitivityMeasured
 from workbench.words import say
 
 DAMAGE, ERROR = "damage", "error"

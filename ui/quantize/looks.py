@@ -10,7 +10,8 @@ from PySide6.QtCore import QObject, Signal
 from ui.tasks import Tasks
 from workbench import jobs
 from workbench.errors import WorkbenchError
-from workbench.events import Event, Histogram
+from workbench.events import Event
+from workbench.quant_events import Histogram
 from workbench.settings import Settings
 
 PAUSE_S = 0.25  # arrow keys pass over many layers; only those they rest on are read

@@ -9,8 +9,8 @@ from workbench import allocation
 from workbench.allocation import Proposal, Target
 from workbench.catalog.model import Model
 from workbench.errors import WorkbenchError
-from workbench.events import SensitivityMeasured
 from workbench.mixed import Mixed
+from workbench.quant_events import SensitivityMeasured
 from workbench.recipe import Recipe
 
 PAUSE_S = 0.2  # a value that is being turned passes over many

@@ -9,8 +9,9 @@ from ui.tasks import Tasks
 from workbench import jobs, sensitivities, whatif
 from workbench.catalog.model import Model
 from workbench.errors import WorkbenchError
-from workbench.events import Event, SensitivityMeasured
+from workbench.events import Event
 from workbench.progress import Progress
+from workbench.quant_events import SensitivityMeasured
 from workbench.recipe import Recipe
 from workbench.settings import Settings
 

@@ -8,7 +8,7 @@ from ui.quantize.heat import DAMAGE, ERROR, figures_at
 from ui.widgets.button import button
 from ui.widgets.label import label
 from workbench.choice import BITS
-from workbench.events import SensitivityMeasured
+from workbench.quant_events import SensitivityMeasured
 from workbench.words import Sentence
 
 MEASURES = ((DAMAGE, Sentence("Predicted damage")), (ERROR, Sentence("Output error")))

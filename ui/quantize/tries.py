@@ -11,8 +11,9 @@ from ui.tasks import Tasks
 from workbench import admission, jobs, moments_kept, whatif
 from workbench.catalog.model import Model
 from workbench.errors import WorkbenchError
-from workbench.events import Event, MomentsKept, WhatIf, WhatIfRefused
+from workbench.events import Event
 from workbench.progress import Progress
+from workbench.quant_events import MomentsKept, WhatIf, WhatIfRefused
 from workbench.recipe import Choice, Recipe
 from workbench.settings import Settings
 from workbench.words import Sentence

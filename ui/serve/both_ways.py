@@ -13,7 +13,8 @@ from ui.widgets.label import label, restyle
 from ui.widgets.worded_bar import WordedBar, stage_words
 from workbench.engine import start
 from workbench.engine.separation import Separation
-from workbench.events import EnginePhase, Event, LegEvent
+from workbench.engine_events import EnginePhase
+from workbench.events import Event, LegEvent
 from workbench.measure.mixed_load import Comparison, Mix, Row, compare_separated
 from workbench.progress import Progress
 from workbench.settings import Settings

@@ -15,7 +15,7 @@ from ui.widgets.slot_tab import NAMES
 from ui.widgets.state_light import StateLight
 from workbench import figures
 from workbench.engine import remote
-from workbench.events import EngineConnected
+from workbench.engine_events import EngineConnected
 from workbench.words import Sentence
 
 

@@ -12,7 +12,7 @@ from ui.widgets.eliding_combo import ElidingCombo
 from ui.widgets.form_grid import FormGrid
 from ui.widgets.label import label
 from workbench.engine.connections import Connection
-from workbench.events import EngineConnected
+from workbench.engine_events import EngineConnected
 from workbench.words import Sentence, say
 
 

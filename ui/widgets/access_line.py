@@ -7,7 +7,7 @@ from ui import language
 from ui.widgets.button import button
 from ui.widgets.elided import Elided
 from ui.widgets.label import label
-from workbench.events import EngineReady
+from workbench.engine_events import EngineReady
 
 COPIED_MS = 1500
 

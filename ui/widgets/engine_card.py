@@ -26,7 +26,7 @@ from workbench.engine.facts import EngineFacts
 from workbench.engine.fit import shorter_context
 from workbench.engine.profile import shorter
 from workbench.engine.separation import Separation
-from workbench.events import EngineMemory
+from workbench.engine_events import EngineMemory
 from workbench.runs import EngineRun
 from workbench.words import Sentence
 

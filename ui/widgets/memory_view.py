@@ -8,7 +8,7 @@ from ui.widgets.waterfall import ESTIMATE, Part, Waterfall
 from workbench import figures
 from workbench.catalog.capacity import Capacity
 from workbench.engine import overlay
-from workbench.events import EngineMemory
+from workbench.engine_events import EngineMemory
 from workbench.words import Sentence
 
 COLOURS = {"draft": "accepted", "kv": "kv", "free": "line"}

@@ -17,8 +17,8 @@ from ui.widgets.scheme import scheme
 from ui.widgets.scrolled import Scrolled
 from ui.widgets.trial_bar import TrialBar
 from workbench import figures
-from workbench.events import Histogram, ModuleDone, WhatIf
 from workbench.plan import Planned
+from workbench.quant_events import Histogram, ModuleDone, WhatIf
 from workbench.recipe import Choice
 from workbench.words import Sentence, say
 

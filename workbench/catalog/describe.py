@@ -11,8 +11,9 @@ from workbench.catalog.folder import inspect
 from workbench.catalog.model import Model
 from workbench.catalog.problem import Problem
 from workbench.conflict import Conflict
-from workbench.events import Event, Failed, Finished, ModuleDone, Note, QualityMeasured
+from workbench.events import Event, Failed, Finished, Note
 from workbench.plan import Plan
+from workbench.quant_events import ModuleDone, QualityMeasured
 from workbench.recipe import to_dict
 from workbench.words import say
 

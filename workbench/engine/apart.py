@@ -16,8 +16,9 @@ from workbench.engine.client import Endpoint
 from workbench.engine.facts import EngineFacts
 from workbench.engine.router import Router
 from workbench.engine.separation import Leg, Separation
+from workbench.engine_events import EnginePhase, EngineReady
 from workbench.errors import WorkbenchError
-from workbench.events import EnginePhase, EngineReady, Event, Failed, LegEvent
+from workbench.events import Event, Failed, LegEvent
 from workbench.settings import Settings
 from workbench.words import Sentence
 

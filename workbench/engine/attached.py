@@ -9,8 +9,9 @@ import httpx
 
 from workbench.engine import ends, health
 from workbench.engine.client import Endpoint
+from workbench.engine_events import EnginePhase, EngineReady
 from workbench.errors import WorkbenchError
-from workbench.events import EnginePhase, EngineReady, Event
+from workbench.events import Event
 
 # A dead machine does not refuse, it is silent; a busy server accepts at once and answers late.
 TIMEOUT = httpx.Timeout(10.0, connect=1.5)

@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from workbench.engine_events import EngineStopped
 from workbench.errors import WorkbenchError
-from workbench.events import EngineStopped, Event, Failed
+from workbench.events import Event, Failed
 
 
 @contextmanager

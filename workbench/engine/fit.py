@@ -12,8 +12,8 @@ from workbench.catalog.overhead import Overhead, estimate
 from workbench.engine import heads, parallel
 from workbench.engine.command import CPU_KV_GIB
 from workbench.engine.profile import Profile
+from workbench.engine_events import EngineMemory
 from workbench.errors import WorkbenchError
-from workbench.events import EngineMemory
 
 WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2}
 ALIKE = 0.02  # what is printed in hundredths of a GiB, and whole blocks, make no larger difference

@@ -1,6 +1,6 @@
 """How long an engine has had nothing to do, told by its figures."""
 
-from workbench.events import EngineSample
+from workbench.engine_events import EngineSample
 
 
 class Idle:

@@ -12,8 +12,8 @@ from workbench import named_files, paths
 from workbench.catalog.devices import Device
 from workbench.engine.profile import Profile, absolute
 from workbench.engine.profiles_kept import to_dict
+from workbench.engine_events import EngineMemory
 from workbench.errors import WorkbenchError
-from workbench.events import EngineMemory
 
 MOST = 200  # files; the oldest go
 MOST_BYTES = 2**50

@@ -6,8 +6,8 @@ from dataclasses import dataclass, fields, replace
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from workbench.engine_events import EngineSample
 from workbench.errors import WorkbenchError
-from workbench.events import EngineSample
 
 # vLLM's names have changed between releases: they appear here and nowhere else, today's first.
 GAUGES = {

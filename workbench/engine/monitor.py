@@ -11,8 +11,9 @@ import pynvml
 
 from workbench.engine.client import Endpoint
 from workbench.engine.metrics import read_engine
+from workbench.engine_events import EngineSample
 from workbench.errors import WorkbenchError
-from workbench.events import EngineSample, Event
+from workbench.events import Event
 
 
 async def watch(endpoint: Endpoint, on_event: Callable[[Event], None], period_s: float = 1.0) -> None:

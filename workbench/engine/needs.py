@@ -10,8 +10,8 @@ from workbench.catalog.capacity import GIB, MEMORY_SHARE, Device, devices
 from workbench.catalog.folder import inspect
 from workbench.engine import fit, memory_kept
 from workbench.engine.profile import Profile
+from workbench.engine_events import EngineMemory
 from workbench.errors import WorkbenchError
-from workbench.events import EngineMemory
 from workbench.memory import HOST, gpu
 from workbench.words import Sentence
 

@@ -9,7 +9,8 @@ from workbench.engine import plugin_words
 from workbench.engine.causes import cause, cause_line
 from workbench.engine.printed import Printed
 from workbench.engine.start import Course
-from workbench.events import EngineLog, EngineMemory, EnginePhase, Event, Failed, Note
+from workbench.engine_events import EngineLog, EngineMemory, EnginePhase
+from workbench.events import Event, Failed, Note
 
 KEPT_LINES = 2000  # a refusal stands above some hundred lines of tracebacks
 SHOWN_LINES = 40

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from workbench import figures
 from workbench.catalog.capacity import Capacity
 from workbench.engine.fit import taken_by_token
-from workbench.events import EngineMemory
+from workbench.engine_events import EngineMemory
 from workbench.words import Sentence
 
 NAMES = {

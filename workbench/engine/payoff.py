@@ -8,7 +8,7 @@ so c is what the draft reads over what the target reads.
 """
 
 from workbench import figures
-from workbench.events import EngineSample
+from workbench.engine_events import EngineSample
 from workbench.words import Sentence
 
 HOPED = 0.8  # share accepted by a draft of the same family that fits well; more is rare

@@ -6,7 +6,8 @@ from workbench.catalog.devices import devices
 from workbench.catalog.folder import inspect
 from workbench.engine import drafts, payoff
 from workbench.engine.profile import Profile
-from workbench.events import EngineReady, EngineSample, Event, Note
+from workbench.engine_events import EngineReady, EngineSample
+from workbench.events import Event, Note
 from workbench.runs import EngineRun
 
 

@@ -18,9 +18,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from workbench.core_events import BlockMap, RequestsDone, StepsDone
 from workbench.engine import plugin_words
 from workbench.engine.plugin_blocks import Blocks
-from workbench.events import BlockMap, Event, RequestsDone, StepsDone, encode
+from workbench.events import Event, encode
 
 PERIOD_S = 0.1
 SHARE = 0.01

@@ -2,7 +2,8 @@
 
 import re
 
-from workbench.events import Note, UsageOnly
+from workbench.core_events import UsageOnly
+from workbench.events import Note
 
 # vLLM's processes import this too: no import that vLLM's environment may lack.
 UNPACKED = "Lathe: INT{bits} weights are unpacked at load; no memory is saved on this processor"

@@ -3,7 +3,7 @@
 import re
 
 from workbench.catalog.overhead import GIB
-from workbench.events import EngineMemory
+from workbench.engine_events import EngineMemory
 
 NUMBER = r"-?[\d.]+"
 COUNTS = ("tokens", "context", "concurrency")  # all other figures are GiB

@@ -13,8 +13,9 @@ import httpx
 from workbench.engine import ends
 from workbench.engine.client import Endpoint, refused
 from workbench.engine.metrics import is_vllm
+from workbench.engine_events import EngineConnected
 from workbench.errors import WorkbenchError
-from workbench.events import EngineConnected, Event
+from workbench.events import Event
 from workbench.words import Sentence
 
 TIMEOUT = httpx.Timeout(15, connect=5)

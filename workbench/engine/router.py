@@ -17,8 +17,9 @@ from workbench.engine.client import Endpoint, refused
 from workbench.engine.command import HOST
 from workbench.engine.facts import EngineFacts
 from workbench.engine.separation import label, role_of
+from workbench.engine_events import EngineLog, EnginePhase, EngineReady
 from workbench.errors import WorkbenchError
-from workbench.events import EngineLog, EnginePhase, EngineReady, Event, Note
+from workbench.events import Event, Note
 
 POLL_S = 0.1
 START_S = 60.0

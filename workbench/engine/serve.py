@@ -12,6 +12,7 @@ import httpx
 
 from workbench import admission, guard, process
 from workbench.admission import Ask
+from workbench.core_events import UsageOnly
 from workbench.engine import (
     command,
     drafts,
@@ -33,18 +34,9 @@ from workbench.engine import (
 from workbench.engine.output import Output
 from workbench.engine.profile import Profile
 from workbench.engine.speculation import NAMES
+from workbench.engine_events import EngineMemory, EnginePhase, EngineReady, EngineSample, StartExpected
 from workbench.errors import WorkbenchError
-from workbench.events import (
-    EngineMemory,
-    EnginePhase,
-    EngineReady,
-    EngineSample,
-    Event,
-    Failed,
-    Note,
-    StartExpected,
-    UsageOnly,
-)
+from workbench.events import Event, Failed, Note
 from workbench.settings import Settings
 
 STOPPED_S = 30.0

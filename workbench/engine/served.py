@@ -13,7 +13,8 @@ from workbench.admission import Ask
 from workbench.engine import monitor, serve, together
 from workbench.engine.client import Endpoint
 from workbench.engine.profile import Profile
-from workbench.events import EngineReady, Event
+from workbench.engine_events import EngineReady
+from workbench.events import Event
 from workbench.settings import Settings
 from workbench.words import Sentence
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from workbench import figures
-from workbench.events import EnginePhase, EngineReady
+from workbench.engine_events import EnginePhase, EngineReady
 from workbench.runs import EngineRun
 from workbench.words import Sentence
 

@@ -8,8 +8,8 @@ from workbench.catalog.folder import inspect
 from workbench.engine import memory_kept
 from workbench.engine.fit import fit, has_fixed_cache
 from workbench.engine.profile import Profile
+from workbench.engine_events import EngineMemory
 from workbench.errors import WorkbenchError
-from workbench.events import EngineMemory
 
 
 def completed(told: EngineMemory, profile: Profile, device: Device, pid: int) -> EngineMemory:

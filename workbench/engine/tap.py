@@ -6,7 +6,8 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
-from workbench.events import BlockMap, Event, RequestsDone, StepsDone, UsageOnly, decode
+from workbench.core_events import BlockMap, RequestsDone, StepsDone, UsageOnly
+from workbench.events import Event, decode
 
 SWITCH = "LATHE_TAP"
 NAME = "tap"  # of the socket, in the engine's own folder for temporary files, which only its user may enter

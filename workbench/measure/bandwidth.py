@@ -11,8 +11,8 @@ from workbench.catalog.devices import devices
 from workbench.catalog.folder import inspect
 from workbench.engine.fit import fit
 from workbench.engine.profile import Profile
+from workbench.engine_events import EngineSample
 from workbench.errors import WorkbenchError
-from workbench.events import EngineSample
 from workbench.runs import EngineRun
 
 

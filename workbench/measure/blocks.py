@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from workbench import figures
-from workbench.events import BlockMap
+from workbench.core_events import BlockMap
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,9 @@ import httpx
 from workbench import figures
 from workbench.engine import remote
 from workbench.engine.client import Endpoint, Sampling, chat
+from workbench.engine_events import EngineConnected
 from workbench.errors import WorkbenchError
-from workbench.events import Advanced, EngineConnected, Event, Note, ReplyDone, ReplyFailed, Stage
+from workbench.events import Advanced, Event, Note, ReplyDone, ReplyFailed, Stage
 from workbench.measure.passages import Passages
 from workbench.measure.series import median, percentile
 from workbench.words import Sentence

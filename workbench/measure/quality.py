@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from torch.nn.functional import log_softmax
 
 from workbench.errors import WorkbenchError
-from workbench.events import Advanced, Event, QualityMeasured, Stage
+from workbench.events import Advanced, Event, Stage
 from workbench.plan import Planned
+from workbench.quant_events import QualityMeasured
 from workbench.quantization import calibration
 from workbench.quantization.blocks import Skeleton, device_of
 from workbench.quantization.calibration import Sequences

@@ -3,7 +3,7 @@
 from collections import deque
 from dataclasses import dataclass, field
 
-from workbench.events import BlockMap, RequestsDone, StepsDone
+from workbench.core_events import BlockMap, RequestsDone, StepsDone
 
 STEPS = 36_000
 REQUESTS = 5_000

@@ -5,7 +5,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from workbench.events import BlockMap, EngineSample, ReplyDone
+from workbench.core_events import BlockMap
+from workbench.engine_events import EngineSample
+from workbench.events import ReplyDone
 
 LONGEST_GAP_S = 5.0
 """Two neighbours further apart than this are not joined: nobody measured in between."""

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from workbench import amend, recipe
 from workbench.errors import WorkbenchError
-from workbench.events import Advanced, Amended, Event, ModuleDone, Note, Stage
+from workbench.events import Advanced, Event, Note, Stage
 from workbench.plan import Plan, Planned
+from workbench.quant_events import Amended, ModuleDone
 from workbench.quantization import calibration, chain, precision, targets
 from workbench.quantization.activations import settled
 from workbench.quantization.blocks import Skeleton

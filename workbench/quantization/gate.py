@@ -6,8 +6,9 @@ from pathlib import Path
 from transformers import PreTrainedTokenizerBase
 
 from workbench.errors import WorkbenchError
-from workbench.events import Checked, Event, Note, QualityMeasured, Stage
+from workbench.events import Event, Note, Stage
 from workbench.plan import Plan
+from workbench.quant_events import Checked, QualityMeasured
 from workbench.quantization import answers, calibration, side_files, verify
 from workbench.quantization.blocks import Skeleton
 from workbench.quantization.checkpoint import Checkpoint

@@ -17,7 +17,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from workbench import paths
-from workbench.events import Event, ModuleStarted, Note, decode, encode
+from workbench.events import Event, Note, decode, encode
+from workbench.quant_events import ModuleStarted
 from workbench.quantization.blocks import Skeleton
 from workbench.quantization.weights import Weights
 

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import WorkbenchError
-from workbench.events import Event, Histogram
+from workbench.events import Event
+from workbench.quant_events import Histogram
 from workbench.quantization import stats
 from workbench.quantization.weights import Weights
 

@@ -13,9 +13,10 @@ from workbench import quant_report
 from workbench import recipe as recipes
 from workbench.catalog import folder as catalog
 from workbench.errors import WorkbenchError
-from workbench.events import Advanced, Checked, Event, Finished, Note, QualityMeasured, Stage
+from workbench.events import Advanced, Event, Finished, Note, Stage
 from workbench.measure import quality
 from workbench.plan import Conflict, Plan
+from workbench.quant_events import Checked, QualityMeasured
 from workbench.quantization import gate, place, side_files
 from workbench.quantization.blocks import Skeleton, device_of
 from workbench.quantization.checkpoint import Checkpoint

@@ -19,7 +19,8 @@ from workbench import moments_kept, whatif
 from workbench import recipe as recipes
 from workbench.catalog import folder as catalog
 from workbench.errors import WorkbenchError
-from workbench.events import Event, Finished, Stage, WhatIf, WhatIfRefused
+from workbench.events import Event, Finished, Stage
+from workbench.quant_events import WhatIf, WhatIfRefused
 from workbench.quantization.gathering import Kept
 from workbench.quantization.trial import Bench
 from workbench.quantization.weights import Weights

@@ -18,7 +18,8 @@ from workbench import recipe as recipes
 from workbench.catalog import folder as catalog
 from workbench.catalog.linears import Linear
 from workbench.choice import Choice
-from workbench.events import Advanced, Event, Finished, Note, SensitivityMeasured, Stage
+from workbench.events import Advanced, Event, Finished, Note, Stage
+from workbench.quant_events import SensitivityMeasured
 from workbench.quantization import grid, statistics
 from workbench.quantization.blocks import device_of
 from workbench.quantization.gathering import Kept

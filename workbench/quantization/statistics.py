@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from workbench import lock, moments_kept
 from workbench import recipe as recipes
 from workbench.catalog import folder as catalog
-from workbench.events import Advanced, Event, Finished, MomentsKept, Note, Stage
+from workbench.events import Advanced, Event, Finished, Note, Stage
+from workbench.quant_events import MomentsKept
 from workbench.quantization import calibration, precision
 from workbench.quantization.activations import settled
 from workbench.quantization.blocks import Skeleton, device_of

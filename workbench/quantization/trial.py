@@ -14,7 +14,7 @@ from workbench import sizes
 from workbench.catalog.linears import Linear
 from workbench.catalog.model import Model
 from workbench.errors import WorkbenchError
-from workbench.events import WhatIf
+from workbench.quant_events import WhatIf
 from workbench.quantization import awq, stats
 from workbench.quantization.gathering import Kept, check_finite
 from workbench.quantization.graph import repeated

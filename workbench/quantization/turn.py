@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from workbench.events import Event, ModuleDone, ModuleStarted, Note
+from workbench.events import Event, Note
 from workbench.plan import Planned
+from workbench.quant_events import ModuleDone, ModuleStarted
 from workbench.quantization import awq, packing, stats
 from workbench.quantization.blocks import Skeleton
 from workbench.quantization.moments import Moments, output_error

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from workbench import jobs, recipe
 from workbench.catalog.folder import Model, inspect
-from workbench.events import Advanced, Finished, ModuleDone, ModuleStarted, Note, QualityMeasured, Stage, encode
+from workbench.events import Advanced, Finished, Note, Stage, encode
+from workbench.quant_events import ModuleDone, ModuleStarted, QualityMeasured
 from workbench.recipe import LAYERED
 
 BLOCKS = 30

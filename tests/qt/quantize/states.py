@@ -19,8 +19,9 @@ from ui import language, theme
 from ui.main_window import MainWindow
 from workbench import jobs, moments_kept, recipe, whatif
 from workbench.catalog.folder import inspect
-from workbench.events import Checked, Failed, ModuleDone, WhatIf
+from workbench.events import Failed
 from workbench.overnight import Outcome
+from workbench.quant_events import Checked, ModuleDone, WhatIf
 from workbench.recipe import Choice, with_group_size
 from workbench.settings import Settings
 from workbench.words import Sentence

@@ -7,7 +7,8 @@ from quantize_parts import reopened
 
 from workbench import export, jobs
 from workbench.errors import WorkbenchError
-from workbench.events import Advanced, Checked, Failed, Finished, Stage
+from workbench.events import Advanced, Failed, Finished, Stage
+from workbench.quant_events import Checked
 
 CHECKS = (
     Checked("The folder holds what the plan says", True, "{count} {count:tensor|tensors}, all finite", {"count": 752}),

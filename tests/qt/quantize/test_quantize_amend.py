@@ -8,7 +8,8 @@ from quantize_parts import BLOCKS, done, reopened, story
 
 from ui import language
 from workbench import amend, jobs, recipe
-from workbench.events import Amended, ModuleStarted, Note, Stage, encode
+from workbench.events import Note, Stage, encode
+from workbench.quant_events import Amended, ModuleStarted
 from workbench.recipe import LAYERED, PRESETS, with_group_size, with_rules
 
 

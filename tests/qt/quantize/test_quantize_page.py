@@ -10,7 +10,8 @@ from quantize_parts import BLOCKS, SHAPES, reopened, story
 from ui import language
 from workbench import jobs, recipe
 from workbench.errors import WorkbenchError
-from workbench.events import Failed, Histogram, encode
+from workbench.events import Failed, encode
+from workbench.quant_events import Histogram
 from workbench.recipe import LAYERED, with_group_size
 
 # -- before a run

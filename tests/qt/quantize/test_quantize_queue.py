@@ -9,7 +9,8 @@ from PySide6.QtGui import QDesktopServices
 from ui import language
 from workbench import jobs, waiting_line
 from workbench.errors import WorkbenchError
-from workbench.events import Advanced, Failed, Finished, QualityMeasured, Stage, encode
+from workbench.events import Advanced, Failed, Finished, Stage, encode
+from workbench.quant_events import QualityMeasured
 from workbench.recipe import LAYERED, PRESETS, with_group_size
 from workbench.waiting_line import WaitingLine
 

@@ -9,7 +9,8 @@ from PySide6.QtCore import QPoint, QTimer
 from PySide6.QtWidgets import QComboBox, QDoubleSpinBox
 from quantize_parts import done
 
-from workbench.events import Advanced, ModuleStarted, Stage, encode
+from workbench.events import Advanced, Stage, encode
+from workbench.quant_events import ModuleStarted
 from workbench.recipe import Choice
 
 GATE = "model.layers.3.mlp.gate_proj"

@@ -7,7 +7,8 @@ import pytest
 
 from workbench import jobs, moments_kept, whatif
 from workbench.errors import WorkbenchError
-from workbench.events import Advanced, Finished, MomentsKept, Stage, WhatIf, WhatIfRefused
+from workbench.events import Advanced, Finished, Stage
+from workbench.quant_events import MomentsKept, WhatIf, WhatIfRefused
 from workbench.recipe import LAYERED, Choice
 
 GATE = "model.layers.3.mlp.gate_proj"

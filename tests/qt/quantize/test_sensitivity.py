@@ -15,7 +15,8 @@ from workbench import allocation, jobs, moments_kept, sensitivities
 from workbench.allocation import Target
 from workbench.catalog.folder import inspect
 from workbench.errors import WorkbenchError
-from workbench.events import Advanced, Finished, ModuleStarted, SensitivityMeasured, Stage
+from workbench.events import Advanced, Finished, Stage
+from workbench.quant_events import ModuleStarted, SensitivityMeasured
 from workbench.recipe import KEEP, LAYERED, PRESETS, Rule, with_group_size
 
 GATE = "model.layers.3.mlp.gate_proj"
