@@ -57,6 +57,14 @@ def main() -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader of our output has gone
         sys.exit(1)
+    except OSError as error:
+        if not error.filename:
+            raise
+        values = {"path": str(error.filename), "reason": error.strerror}
+        terminal.print_error(
+            WorkbenchError("{path} cannot be used: {reason}.", "Check the space and rights there.", **values)
+        )
+        sys.exit(1)
 
 
 @app.callback(invoke_without_command=True)
@@ -119,15 +127,16 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """What a recipe means for each linear layer, and what stands against it. Status 1 when it cannot run."""
+    from workbench import named_files, recipes_kept
     from workbench.catalog import describe
 
+    if save:
+        named_files.require(save)  # what it holds may take minutes to measure
     changes = {} if tensor_parallel is None else {"tensor_parallel": tensor_parallel}
     made = make_plan(folder, recipe, group_size, output, changes)
     if bits is not None or size is not None:
         made = cli_whatif.mixed(made, bits, size, low_bits)
     if save:
-        from workbench import recipes_kept
-
         recipes_kept.write(made.recipe, save)
     if as_json:
         terminal.print_json(describe.plan(made))

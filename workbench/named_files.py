@@ -1,8 +1,10 @@
 """What the user keeps by name: each a readable JSON file in a folder of its kind."""
 
+import errno
 import json
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +46,29 @@ def write_text(text: str, path: Path) -> None:
 
 
 def write_bytes(data: bytes, path: Path) -> None:
-    """Written beside and renamed, so that the file is whole or not there."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    """Written beside and renamed, so that the file is whole or not there. Raises WorkbenchError where it cannot be."""
+    with _beside(path) as beside:
         beside.write_bytes(data)
         beside.replace(path)
+
+
+def require(path: Path) -> None:
+    """Raise now what `write_bytes` would raise of this place after the work whose result it shall hold."""
+    with _beside(path) as beside:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        beside.touch()
+        beside.unlink()
+
+
+@contextmanager
+def _beside(path: Path) -> Iterator[Path]:
+    """A name beside `path`; nothing is left under it when the block fails, which is then a sentence."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        if not path.parent.exists():
+            path.parent.mkdir(parents=True)
+        yield beside
     except OSError as error:
         with suppress(OSError):
             beside.unlink()

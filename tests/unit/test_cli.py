@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -53,6 +54,28 @@ def test_an_error_is_a_sentence_and_a_next_step(lathe, tmp_path):
     assert code == 1 and not out
     assert "There is no folder" in err and "Traceback" not in err
     assert len(err.strip().splitlines()) >= 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("serve", "{tiny}", "--figures", "{file}/x.csv"),
+        ("watch", "http://127.0.0.1:9", "--figures", "{folder}"),
+        ("plan", "{tiny}", "--bits", "5", "--save", "{file}/deep/recipe.json"),
+        ("demo", "-o", "{file}/report"),
+        ("queue", "{tiny}", "--recipe", "rtn", "-o", "{file}/results"),
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_place_that_takes_no_file_is_told_before_the_work(lathe, tiny, tmp_path, arguments):
+    file = tmp_path / "file"
+    file.write_text("")
+    places = {"tiny": tiny, "file": file, "folder": tmp_path}
+    code, out, err = lathe(*(each.format(**places) for each in arguments))
+    told = " ".join(err.split())  # the terminal's line breaks are not meant
+    assert code == 1 and not out
+    assert re.search(r"(Not|Is) a directory\. Check the space and rights there\.$", told), err
+    assert not [path for path in tmp_path.rglob("*") if path.name.endswith(".tmp")]
 
 
 def test_the_same_error_in_chinese(lathe, tmp_path):

@@ -17,8 +17,11 @@ async def recorded(name: str, file: Path | None, here: bool = True) -> AsyncIter
     """A run to which the block gives the engine's events; at the block's end, however it ends, `file` gets its figures.
 
     None writes nothing. What the run no longer keeps is not in the file: of samples the last hour. Of a
-    front the legs' figures are written. With `here` this machine's devices are recorded too.
+    front the legs' figures are written. With `here` this machine's devices are recorded too. Raises WorkbenchError
+    before the block where `file` cannot be written.
     """
+    if file:
+        named_files.require(file)
     run = EngineRun()
     readings: deque[monitor.DeviceSample] = deque(maxlen=POINTS)
     reading = asyncio.ensure_future(monitor.device_samples(readings.append)) if file and here else None
