@@ -138,6 +138,21 @@ async def test_the_map_tells_each_block_and_sums_to_the_usage(tmp_path, heard, t
     listener.close()
 
 
+async def test_a_map_that_no_datagram_holds_comes_whole(tmp_path, heard, tap_of):
+    """A million blocks in no order: 1.2 MB, where a Unix datagram takes 0.2."""
+    events, listener = await heard()
+    tap = tap_of(tmp_path)._tap
+    random = np.random.default_rng(7)
+    held, hashed = random.integers(0, 100, 1_000_000), random.random(1_000_000) < 0.5
+    tap.blocks = Thing(held=held, hashed=hashed, refresh=lambda living: None)
+    assert tap._report() and tap._socket
+    await until(lambda: len(events) == 2)
+    assert len(encode(events[1])) > 1_000_000
+    found, again = series.blocks(events[1])
+    assert np.array_equal(found, held[1:]) and np.array_equal(again, hashed[1:])
+    listener.close()
+
+
 async def test_steps_part_prompt_tokens_from_answers_and_drafts(tmp_path, heard, tap_of):
     events, listener = await heard()
     engine = tap_of(tmp_path)

@@ -252,13 +252,17 @@ class Tap:
         """Whether it is out of our hands; False: the listener is slow, later perhaps."""
         if self._socket is None:
             return True
+        line = encode(event).encode()
         try:
-            self._socket.send(encode(event).encode())
+            try:
+                self._socket.send(line)
+            except OSError as error:
+                if error.errno != errno.EMSGSIZE:
+                    raise
+                _send_as_file(self._socket, line)
         except BlockingIOError:
             return False
-        except OSError as error:
-            if error.errno == errno.EMSGSIZE:
-                raise
+        except OSError:
             self._let_go()
         return True
 
@@ -267,6 +271,13 @@ class Tap:
             self._socket.close()
         self._socket = self.blocks = None
         self.steps, self.requests, self.missed = [], [], 0
+
+
+def _send_as_file(socket_: socket.socket, line: bytes) -> None:
+    """For what no datagram holds (some 200 KiB): the map of a cache of many hundred thousand blocks."""
+    with open(os.memfd_create("lathe-tap"), "wb", buffering=0) as file:
+        file.write(line)
+        socket.send_fds(socket_, [b"-"], [file.fileno()])
 
 
 def _unfilled(manager, running: Iterable) -> int:

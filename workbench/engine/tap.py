@@ -11,7 +11,8 @@ from workbench.events import Event, decode
 
 SWITCH = "LATHE_TAP"
 NAME = "tap"  # of the socket, in the engine's own folder for temporary files, which only its user may enter
-LONGEST = 2**20
+LONGEST = 2**20  # bytes of a report; one that comes as a file may be longer
+LONGEST_FILE = 2**26
 AT_ONCE = 32  # a flood leaves the window its turn
 
 
@@ -49,14 +50,17 @@ class Listener:
             if self._socket is None:  # whoever took the last event closed us
                 return
             try:
-                line = self._socket.recv(LONGEST)
+                line, files, _, _ = socket.recv_fds(self._socket, LONGEST, 1)
             except BlockingIOError:
                 return
             try:
+                for each in files:
+                    with open(each, "rb") as file:
+                        line = os.pread(file.fileno(), LONGEST_FILE, 0)
                 event = decode(line.decode())
                 if not isinstance(event, BlockMap | StepsDone | RequestsDone):
                     raise ValueError(type(event).__name__)
-            except (ValueError, LookupError, TypeError) as error:  # another version of ours in the engine
+            except (OSError, ValueError, LookupError, TypeError) as error:  # another version of ours in the engine
                 self._on_event(UsageOnly("The engine's reports cannot be read: {reason}", {"reason": repr(error)}))
                 continue
             self.heard = True
