@@ -22,7 +22,7 @@ from ui.widgets.slot_tab import NAMES
 from workbench.catalog import capacity, folder
 from workbench.catalog.capacity import Device
 from workbench.catalog.model import Model
-from workbench.engine import command, facts
+from workbench.engine import command, facts, parallel
 from workbench.engine.facts import EngineFacts
 from workbench.engine.profile import Profile
 from workbench.engine.separation import Separation
@@ -101,7 +101,7 @@ class ServePage(Page):
         self._separations.show_devices(devices)
         for side in SIDES:
             self.forms[side].show_device(self._device.kind)
-            self.forms[side].parallel.show_gpus(sum(device.kind == "gpu" for device in devices))
+            self.forms[side].parallel.show_gpus(parallel.gpus(devices))
         self.slots.show_device(self._device)
 
     def show_facts(self, found: EngineFacts) -> None:

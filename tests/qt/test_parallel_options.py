@@ -32,7 +32,7 @@ def test_the_numbers_are_summed_up_and_told(options, qtbot):
 def test_too_few_gpus_are_said_at_once(options):
     options.show_gpus(2)
     options.counts["tensor_parallel"].setValue(4)
-    assert options.note.isVisible() and "needs 4 GPUs" in options.note.text() and "has 2" in options.note.text()
+    assert options.note.isVisible() and "needs 4 GPUs" in options.note.text() and "sees 2" in options.note.text()
     choose(options, "ray")
     assert not options.note.isVisible()
     choose(options, "mp")

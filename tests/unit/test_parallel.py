@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from workbench.catalog.devices import Device
 from workbench.catalog.folder import inspect
 from workbench.engine import command, exports, parallel, probe
 from workbench.engine.facts import EngineFacts
@@ -39,6 +40,19 @@ def refusal(profile, facts=GPU):
 def test_one_device_needs_no_flag(tiny):
     argv = command.build(Profile(tiny), 8000, "", GPU).argv
     assert not any("parallel" in part or "executor" in part or "tool" in part for part in argv)
+
+
+@pytest.mark.parametrize(
+    ("shown", "count"),
+    [(None, 4), ("1,3", 2), ("2, 0", 2), ("0,9,1", 1), ("GPU-5c1a,GPU-77b0,1", 3), ("-1", 0), ("", 0)],
+)
+def test_only_gpus_that_the_environment_shows_count(monkeypatch, shown, count):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if shown is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", shown)
+    four = [Device("GPU", "gpu", 24 << 30, 24 << 30)] * 4
+    assert parallel.gpus(four) == count and parallel.gpus(four, "3") == 1, "a leg's own stand before ours"
+    assert parallel.gpus([Device("CPU", "cpu", 1, 1)]) == 0
 
 
 def test_the_flags_and_where_the_parts_may_talk(tiny):
@@ -138,7 +152,7 @@ def test_what_ray_needs(tiny):
 
 def test_devices_must_be_there(tiny, monkeypatch):
     profile = Profile(tiny, tensor_parallel=2, data_parallel=2)
-    with pytest.raises(WorkbenchError, match=r"needs 4 GPUs .*has 2"):
+    with pytest.raises(WorkbenchError, match=r"needs 4 GPUs .*sees 2"):
         parallel.check_devices(profile, GPU, 2)
     parallel.check_devices(profile, GPU, 4)
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
@@ -179,7 +193,7 @@ def test_what_one_device_holds(tiny):
 
 def test_the_probe_knows_ray_and_the_parsers(tmp_path):
     """Of the interpreter that runs the tests, which holds vLLM."""
-    told = subprocess.run([sys.executable, "-I", probe.__file__], capture_output=True, text=True, check=True)
+    told = subprocess.run([sys.executable, "-P", probe.__file__], capture_output=True, text=True, check=True)
     found = json.loads(told.stdout.splitlines()[-1])
     assert "hermes" in found["tool_parsers"] and found["ray"] in (True, False)
 

@@ -78,7 +78,7 @@ class ParallelOptions(QWidget):
         self._adapt()
 
     def show_gpus(self, count: int) -> None:
-        """How many GPUs this machine has, to say at once where they are too few."""
+        """How many GPUs an engine sees here, to say at once where they are too few; 0 for a processor."""
         self._gpus = count
         self._adapt()
 

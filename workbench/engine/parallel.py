@@ -4,12 +4,13 @@ The limits are those of vLLM 0.32's sources.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import takewhile
 from pathlib import Path
 
-from workbench.catalog.devices import devices
+from workbench.catalog.devices import Device
 from workbench.catalog.folder import inspect
 from workbench.catalog.model import Model
 from workbench.engine.facts import EngineFacts
@@ -51,7 +52,7 @@ def check(profile: Profile, facts: EngineFacts) -> None:
 
 
 def check_devices(profile: Profile, facts: EngineFacts, gpus: int) -> None:
-    """Raise a WorkbenchError where this machine has too few `gpus` for it; on a CPU too few cores.
+    """Raise a WorkbenchError where it sees too few `gpus` here; on a CPU where this machine has too few cores.
 
     There each part is a process that computes all the time, and nothing else would keep thousands from being started.
     """
@@ -66,23 +67,32 @@ def check_devices(profile: Profile, facts: EngineFacts, gpus: int) -> None:
 
 
 def too_few(tensor: int, pipeline: int, data: int, executor: str, gpus: int) -> Refusal | None:
-    """Why so many devices are not on a machine with `gpus`; None where they are, or where Ray looks for them."""
+    """Why so many devices are not among `gpus` of one machine; None where they are, or where Ray looks for them."""
     needed = tensor * pipeline * data
     if executor == "ray" or needed <= gpus:
         return None
     return Refusal(
         Sentence(
-            "This engine needs {needed} GPUs (tensor {tensor} × pipeline {pipeline} × data {data}); this machine "
-            "has {count}.",
+            "This engine needs {needed} GPUs (tensor {tensor} × pipeline {pipeline} × data {data}) and "
+            "sees {count} here.",
             {"needed": needed, "tensor": tensor, "pipeline": pipeline, "data": data, "count": gpus},
         ),
         Sentence("Lower one of the numbers, or choose Ray and a cluster with enough GPUs."),
     )
 
 
-def gpus() -> int:
-    """How many GPUs this machine has; asks the driver."""
-    return sum(device.kind == "gpu" for device in devices())
+def gpus(devices: Sequence[Device], chosen: str = "") -> int:
+    """How many of these CUDA shows to an engine: all, or those of `chosen`, else of our own CUDA_VISIBLE_DEVICES."""
+    count = sum(device.kind == "gpu" for device in devices)
+    named = chosen or os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is None or not count:
+        return count
+    # CUDA reads the list up to the first name that means nothing to it.
+    return sum(1 for _ in takewhile(lambda name: _is_shown(name.strip(), count), named.split(",")))
+
+
+def _is_shown(name: str, count: int) -> bool:
+    return name.startswith(("GPU-", "MIG-")) or (name.isdigit() and int(name) < count)
 
 
 def ray_environment(address: str) -> dict[str, str]:

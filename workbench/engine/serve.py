@@ -12,6 +12,7 @@ import httpx
 
 from workbench import admission, guard, process
 from workbench.admission import Ask
+from workbench.catalog import devices
 from workbench.core_events import UsageOnly
 from workbench.engine import (
     command,
@@ -107,7 +108,8 @@ async def _prepared(
     known = await facts.ask(settings.interpreter)
     formats.check(profile, known)
     if profile.devices > 1:
-        parallel.check_devices(profile, known, await asyncio.to_thread(parallel.gpus))
+        found = await asyncio.to_thread(devices.devices)
+        parallel.check_devices(profile, known, parallel.gpus(found, env.get("CUDA_VISIBLE_DEVICES", "")))
     device = await asyncio.to_thread(room.device_of, known)
     if device:
         await asyncio.to_thread(room.check, profile, settings.interpreter, device)
