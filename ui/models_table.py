@@ -181,7 +181,8 @@ class _Badges(QStyledItemDelegate):
         painter.save()
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         if picked:
-            painter.fillRect(option.rect, QColor(worn.soft("text")))
+            painter.fillRect(option.rect, QColor(worn.picked))
+            painter.setBrush(QColor(worn.surface))  # colours are told from the surface
         painter.setFont(_small(option.font))
         x, y = option.rect.left() + 8, option.rect.center().y() - PILL / 2 + 0.5
         for text, tone in index.model().rows[index.row()].badges():

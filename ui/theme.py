@@ -36,14 +36,23 @@ class Tokens:
         mixed = (round(a * share + b * (1 - share)) for a, b in zip(over.getRgb()[:3], under.getRgb()[:3], strict=True))
         return QColor(*mixed).name()
 
+    @property
+    def picked(self) -> str:
+        """Under a chosen row and a pressed button."""
+        return self.soft("text", 0.12)
+
+    @property
+    def hover(self) -> str:
+        return self.soft("text", 0.06)
+
 
 DARK = Tokens(
-    "dark", "#14161A", "#1B1E24", "#22262E", "#2E333D", "#E6E8EC", "#9AA3B2", "#5B8DEF", "#F2A33A", "#3FB68B",
-    "#E0607E", "#9B7BE8", "#4FB3D9", "#C9D36B", "#E6E8EC",
+    "dark", "#14161A", "#1B1E24", "#22262E", "#2E333D", "#E6E8EC", "#9AA3B2", "#6292F0", "#F2A33A", "#3FB68B",
+    "#E36E89", "#A082E9", "#4FB3D9", "#C9D36B", "#E6E8EC",
 )  # fmt: skip
 LIGHT = Tokens(
-    "light", "#F5F6F8", "#FFFFFF", "#FFFFFF", "#DDE1E7", "#1B1F27", "#5B6473", "#2F63D6", "#B86E00", "#1F8A63",
-    "#C13A5C", "#6B49C9", "#1D7FA6", "#76800F", "#1B1F27",
+    "light", "#F5F6F8", "#FFFFFF", "#FFFFFF", "#DDE1E7", "#1B1F27", "#5B6473", "#2F63D6", "#9B5D00", "#1B7957",
+    "#BF3A5B", "#6B49C9", "#1B7498", "#69710D", "#1B1F27",
 )  # fmt: skip
 
 CHINESE_FACES = ("Noto Sans CJK SC", "Source Han Sans SC", "PingFang SC", "Microsoft YaHei")
@@ -111,11 +120,10 @@ def _wear(app: QApplication, system: Qt.ColorScheme) -> None:
 
 
 def _style_sheet(worn: Tokens) -> str:
-    soft = {f"{name}_soft": worn.soft(name) for name in ("original", "quantized", "accepted", "rejected", "text")}
-    hover = worn.soft("text", 0.06)
+    soft = {f"{name}_soft": worn.soft(name) for name in ("original", "quantized", "accepted", "rejected")}
     template = Template((RESOURCES / "style.qss").read_text(encoding="utf-8"))
     icons = (RESOURCES / "icons").as_posix()
-    return template.substitute(asdict(worn), **soft, hover=hover, mono=_mono, icons=icons)
+    return template.substitute(asdict(worn), **soft, hover=worn.hover, picked=worn.picked, mono=_mono, icons=icons)
 
 
 def _palette(worn: Tokens) -> QPalette:

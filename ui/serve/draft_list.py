@@ -118,7 +118,7 @@ class _Line(QStyledItemDelegate):
         muted = QColor(worn.muted)
         painter.save()
         if picked:
-            painter.fillRect(option.rect, QColor(worn.soft("text")))
+            painter.fillRect(option.rect, QColor(worn.picked))
         if option.state & QStyle.StateFlag.State_HasFocus:
             painter.setPen(QColor(worn.accent))
             painter.drawRect(option.rect.adjusted(0, 0, -1, -1))
