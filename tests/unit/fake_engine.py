@@ -41,7 +41,7 @@ def logged(folder: Path) -> dict:
 
 
 def main(folder: Path) -> None:
-    if sys.argv[2] == "-I":
+    if sys.argv[2] == "-P":
         print(json.dumps(FACTS))
         return
     if "vllm_router.launch_router" in sys.argv:

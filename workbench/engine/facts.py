@@ -42,7 +42,8 @@ async def ask(python: str) -> EngineFacts:
     """The facts of this interpreter, in a tenth of a second; a sentence when it holds no vLLM."""
     lines: list[str] = []
     try:
-        await process.run([python, "-I", probe.__file__], log=None, on_line=lines.append, merge_stderr=True)
+        # -P and not -I: it must find what the engine will find, what PYTHONPATH names and the user's own packages too.
+        await process.run([python, "-P", probe.__file__], log=None, on_line=lines.append, merge_stderr=True)
         found = json.loads(lines[-1])
     except (process.ProcessEnded, ValueError, IndexError) as error:
         raise WorkbenchError(

@@ -1,4 +1,4 @@
-"""What an interpreter's vLLM is and knows, as one line of JSON: `python -I probe.py`.
+"""What an interpreter's vLLM is and knows, as one line of JSON: `python -P probe.py`.
 
 Read from its sources without importing it, which takes 20 seconds; run by the engine's interpreter, so only the
 standard library is at hand.
