@@ -1,15 +1,18 @@
 """Runs each quantization in a child process of its own, several at a time, and keeps what it told."""
 
+import ctypes
 import hashlib
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +22,10 @@ from rivals import Run
 from standings import Measure
 
 from workbench.catalog import headers
+from workbench.guard import PR_SET_PDEATHSIG
 
 HERE = Path(__file__).parent
+END_WITH_US = partial(ctypes.CDLL(None).prctl, PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 @dataclass(slots=True)
@@ -113,7 +118,7 @@ class Children:
             with log.open("wb") as output:
                 subprocess.run(
                     [*command, str(given)], stdout=output, stderr=subprocess.STDOUT, env=environment, check=True,
-                    timeout=None if limit_s == math.inf else limit_s,
+                    preexec_fn=END_WITH_US, timeout=None if limit_s == math.inf else limit_s,
                 )  # fmt: skip
             return footprint.told_in(log.read_text(encoding="utf-8", errors="replace"))
         except (subprocess.SubprocessError, ValueError) as error:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import footprint
@@ -11,6 +12,7 @@ from children import Done
 from rivals import BARE, GRIDS, Run
 from standings import Goal, Measure, Spread, best_of, same_bits, spread, stored_bits, together
 
+from workbench import guard
 from workbench.catalog.headers import Tensor
 
 BENCH = Path(footprint.__file__).parent
@@ -81,6 +83,34 @@ def test_a_childs_peak_is_its_own():
     assert told["bare_bytes"] < 150 << 20 < len(held)
     assert 20 << 20 < told["bytes"] < 100 << 20
     assert told["cpu_s"] > 0 and told["wall_s"] > 0
+
+
+def test_children_end_with_a_bench_that_is_killed(tmp_path):
+    told, slow = tmp_path / "pid", tmp_path / "slow"
+    slow.write_text(f"#!/bin/sh\necho $$ > {told}\nexec sleep 60\n")
+    slow.chmod(0o700)
+    code = (
+        "import math, sys\n"
+        "from pathlib import Path\n"
+        "from children import Children\n"
+        "from rivals import Run\n"
+        "Children(Path(), sys.argv[1], Path(sys.argv[2]), 1, math.inf).quantize([Run('slow', '', '', 0, {})])"
+    )
+    bench = subprocess.Popen([sys.executable, "-c", code, slow, tmp_path], cwd=BENCH)
+    try:
+        pid = int(_soon(lambda: told.is_file() and told.read_text()))
+        assert guard.identity(pid)
+    finally:
+        bench.kill()
+        bench.wait()
+    assert _soon(lambda: not guard.identity(pid))
+
+
+def _soon(found):
+    deadline = time.monotonic() + 20
+    while not (value := found()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return value
 
 
 def test_a_child_that_ended_early_told_nothing():
