@@ -259,6 +259,7 @@ class Engines(QObject):
         if isinstance(event, EngineLog) and (note := plugin_words.note(event.text)) and note not in run.notes:
             run.apply(note)
         if isinstance(event, EngineReady):
+            self._idle[side] = Idle()
             if self.separation(side) is None:  # a front has no figures, its engines tell theirs themselves
                 endpoint = Endpoint(event.url, event.key, event.model)
                 self._watch(side, run, endpoint)
@@ -266,9 +267,10 @@ class Engines(QObject):
         if isinstance(event, EngineConnected) and event.has_metrics:
             self._watch(side, run, remote.endpoint_of(event))
         (self.sampled if isinstance(own, FIGURES) else self.changed).emit(side)
+        if isinstance(event, LegEvent) and isinstance(own, EngineSample):
+            self._rest(side, own, event.leg)
 
     def _watch(self, side: str, run: EngineRun, endpoint: Endpoint) -> None:
-        self._idle[side] = Idle()
         self._watching[side] = self._owner.start(
             monitor.watch(endpoint, lambda sample: self._take_sample(side, run, sample))
         )
@@ -279,10 +281,12 @@ class Engines(QObject):
             self.sampled.emit(side)
             self._rest(side, event)
 
-    def _rest(self, side: str, sample: EngineSample) -> None:
-        """End an engine of ours that had nothing to do for as long as the settings say."""
-        minutes, idle_s = self._settings.unload_idle, self._idle[side].seconds(sample)
-        if minutes > 0 and idle_s >= 60 * minutes and self.profile(side) and self.state(side) == "ready":
+    def _rest(self, side: str, sample: EngineSample, leg: str = "") -> None:
+        """End an engine of ours, or all of a separation, that had nothing to do for as long as the settings say."""
+        if not self.profile(side) or self.state(side) != "ready":
+            return
+        minutes, idle_s = self._settings.unload_idle, self._idle[side].seconds(sample, leg)
+        if minutes > 0 and idle_s >= 60 * minutes:
             self.unloaded.emit(side, minutes)
             self.stop(side)
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from workbench import settings, terminal
+from workbench import cli_ledger, settings, terminal
 from workbench.admission import Ask
 from workbench.engine import separation as separations
 from workbench.engine.profile import Profile
@@ -64,6 +64,7 @@ def serve(
     as_json: bool,
     figures_file: Path | None,
     ask: Ask,
+    unload_idle: float | None,
 ) -> None:
     """What `lathe serve` does with these: print the commands, measure, or serve until Ctrl+C."""
     separation = separation_of(asked, profile, port)
@@ -72,7 +73,7 @@ def serve(
     elif measured:
         _measure(separation, as_json)
     else:
-        _run(separation, profile.model.name if profile else "apart", figures_file, ask)
+        _run(separation, profile.model.name if profile else "apart", figures_file, ask, unload_idle)
 
 
 def separation_of(asked: Asked, profile: Profile | None, port: int) -> Separation:
@@ -110,7 +111,7 @@ def _show(separation: Separation) -> None:
         print(f"# {say('router') if name == handover.FRONT else label(name)}\n{command.shown(built)}")
 
 
-def _run(separation: Separation, name: str, figures_file: Path | None, ask: Ask) -> None:
+def _run(separation: Separation, name: str, figures_file: Path | None, ask: Ask, unload_idle: float | None) -> None:
     """Serve until Ctrl+C; on stdout the front's address, and the key for its list of models."""
     from workbench.catalog.devices import devices
     from workbench.engine import apart, handed
@@ -121,6 +122,7 @@ def _run(separation: Separation, name: str, figures_file: Path | None, ask: Ask)
         terminal.err.print(f"· {sentence}", markup=False, soft_wrap=True)
 
     async def work() -> None:
+        unloading = cli_ledger.Unloading(unload_idle)
         async with recorded(name, figures_file) as run:
             with terminal.JobProgress() as progress:
                 tell = _telling(progress)
@@ -128,12 +130,15 @@ def _run(separation: Separation, name: str, figures_file: Path | None, ask: Ask)
                 def take(event: Event) -> None:
                     tell(event)
                     run.apply(event)
+                    unloading.take(event)
                     if isinstance(event, EngineReady):
                         progress.stop()
                         print(f"{event.url}/v1\n{say('key: {key}', key=event.key)}", flush=True)
 
                 try:
-                    await apart.serve_separated(separation, settings.load(), take, log_file(name), ask)
+                    serving = apart.serve_separated(separation, settings.load(), take, log_file(name), ask)
+                    if unloaded := await unloading.run(name, serving):
+                        progress(unloaded)
                 finally:
                     if told := handed.told(run):
                         terminal.err.print(str(told), markup=False)

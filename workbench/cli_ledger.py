@@ -1,12 +1,16 @@
 """`lathe ledger`: who holds this machine's memory, and what a start does where others hold it."""
 
 import asyncio
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from workbench import terminal
+from workbench.engine.idle import Idle
+from workbench.engine_events import EngineReady, EngineSample
 from workbench.errors import WorkbenchError
+from workbench.events import Event, LegEvent, Note
 from workbench.words import say
 
 if TYPE_CHECKING:  # the program starts without them
@@ -45,18 +49,37 @@ def asking(wait: bool, anyway: bool) -> "Ask":
     return admission.wait if wait else admission.anyway if anyway else admission.refuse
 
 
-async def until_idle(serving: "asyncio.Future[None]", idle: asyncio.Event) -> bool:
-    """Run an engine to its end, or end it once it is idle; whether that was so."""
-    waiting = asyncio.ensure_future(idle.wait())
-    try:
-        await asyncio.wait({serving, waiting}, return_when=asyncio.FIRST_COMPLETED)
-        if serving.done():
-            serving.result()
-        return not serving.done()
-    finally:
-        waiting.cancel()
-        serving.cancel()
-        await asyncio.gather(serving, waiting, return_exceptions=True)
+class Unloading:
+    """Ends what serves when its engines had nothing to do for so many minutes; None: never."""
+
+    def __init__(self, minutes: float | None):
+        self._minutes = minutes
+        self._idle: Idle | None = None
+        self._over = asyncio.Event()
+
+    def take(self, event: Event) -> None:
+        """Take what it tells, also what its engines tell as LegEvent."""
+        leg, own = (event.leg, event.event) if isinstance(event, LegEvent) else ("", event)
+        if isinstance(event, EngineReady):
+            self._idle = Idle()
+        elif self._idle and isinstance(own, EngineSample):
+            idle_s = self._idle.seconds(own, leg)
+            if self._minutes and idle_s >= 60 * self._minutes:
+                self._over.set()
+
+    async def run(self, name: str, serving: Coroutine[Any, Any, None]) -> Note | None:
+        """Run it to its end; what to say where it was ended for idleness."""
+        tasks = asyncio.ensure_future(serving), asyncio.ensure_future(self._over.wait())
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if tasks[0].done():
+                return tasks[0].result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        values = {"name": name, "minutes": f"{self._minutes:g}"}
+        return Note("{name} had nothing to do for {minutes} {minutes:minute|minutes} and is unloaded.", values)
 
 
 def _number(entry: "Entry") -> str:

@@ -1,7 +1,5 @@
 """`lathe serve`: an engine by its options or by a kept profile, started, kept, or written in another form."""
 
-import asyncio
-import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,9 +12,9 @@ from workbench.cli_engine import Context, DraftTokens, drafting_of, servable
 from workbench.cli_watch import Figures
 from workbench.engine.lora import read_adapter
 from workbench.engine.profile import Profile
-from workbench.engine_events import EngineReady, EngineSample
+from workbench.engine_events import EngineReady
 from workbench.errors import WorkbenchError
-from workbench.events import Event, Note
+from workbench.events import Event
 from workbench.interrupt import run_until_done
 from workbench.words import say
 
@@ -144,11 +142,11 @@ def serve(
             speculate, draft_tokens, draft_tokens_by_load, draft_sampling, mixed_vocabulary
         )
     if any(asked.urls):
-        cli_apart.serve(asked, None, port or 0, show, measure, as_json, figures_file, ask)
+        cli_apart.serve(asked, None, port or 0, show, measure, as_json, figures_file, ask, unload_idle)
         return
     chosen = _chosen(model, profile, given)
     if asked and not keep:
-        cli_apart.serve(asked, chosen, chosen.port, show, measure, as_json, figures_file, ask)
+        cli_apart.serve(asked, chosen, chosen.port, show, measure, as_json, figures_file, ask, unload_idle)
     elif keep:
         from workbench.engine import profiles_kept
 
@@ -189,32 +187,27 @@ def _written(chosen: Profile, form: str) -> str:
 
 
 def _run(chosen: Profile, figures_file: Path | None, ask: Ask, unload_idle: float | None) -> None:
-    from workbench.engine.idle import Idle
     from workbench.engine.payoff_note import PayoffNote
     from workbench.engine.recording import recorded
     from workbench.engine.served import log_file, watched
 
     async def work() -> None:
-        watch, idle = Idle(), asyncio.Event()
+        unloading = cli_ledger.Unloading(unload_idle)
         async with recorded(chosen.served_name, figures_file) as run:
             with terminal.JobProgress() as progress:
 
                 def take(event: Event) -> None:
                     progress(event)
                     run.apply(event)
+                    unloading.take(event)
                     if isinstance(event, EngineReady):
                         progress.stop()
                         print(f"{event.url}/v1\n{say('key: {key}', key=event.key)}", flush=True)
-                    elif isinstance(event, EngineSample) and watch.seconds(event) >= 60 * (unload_idle or math.inf):
-                        idle.set()
 
                 told, log = PayoffNote(chosen, take), log_file(chosen.model.name)
-                serving = asyncio.ensure_future(watched(chosen, settings.load(), told, log, ask))
-                if await cli_ledger.until_idle(serving, idle):
-                    values = {"name": chosen.served_name, "minutes": f"{unload_idle:g}"}
-                    progress(
-                        Note("{name} had nothing to do for {minutes} {minutes:minute|minutes} and is unloaded.", values)
-                    )
+                serving = watched(chosen, settings.load(), told, log, ask)
+                if unloaded := await unloading.run(chosen.served_name, serving):
+                    progress(unloaded)
 
     run_until_done(work())
 

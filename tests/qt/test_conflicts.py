@@ -252,6 +252,14 @@ def test_idle_is_without_requests_and_without_tokens():
     assert watch.seconds(EngineSample(51)) == 0, "no answer may be much work"
 
 
+def test_several_are_idle_when_all_are():
+    watch = idle.Idle()
+    assert watch.seconds(sample(0), "prefill") == 0 and watch.seconds(sample(5), "decode") == 0
+    assert watch.seconds(sample(20), "prefill") == 15 and watch.seconds(sample(20), "decode") == 15
+    assert watch.seconds(sample(30, running=1.0), "decode") == 0 and watch.seconds(sample(31), "prefill") == 1
+    assert watch.seconds(sample(40), "decode") == 10
+
+
 PAGE = "vllm:num_requests_running 0\nvllm:num_requests_waiting 0\nvllm:generation_tokens_total 7\n"
 
 
@@ -259,7 +267,7 @@ PAGE = "vllm:num_requests_running 0\nvllm:num_requests_waiting 0\nvllm:generatio
 async def test_an_idle_engine_is_unloaded_only_where_it_is_wanted(
     minutes, settings, tasks, tmp_path, profile, until, monkeypatch
 ):
-    monkeypatch.setattr(idle.Idle, "seconds", lambda self, sample: 60.0 if sample.running == 0 else 0.0)
+    monkeypatch.setattr(idle.Idle, "seconds", lambda self, sample, leg: 60.0 if sample.running == 0 else 0.0)
     settings.engine_python = str(fake_engine.install(tmp_path, ("answer", "ours", [PAGE])))
     settings.unload_idle = minutes
     engines = Engines(settings, tasks)

@@ -266,6 +266,35 @@ async def test_figures_of_an_engine_are_told_as_figures(engines, monkeypatch, un
     await until(lambda: told["sampled"] == 1)
 
 
+async def test_engines_apart_are_unloaded_together_when_all_are_idle(engines, settings, monkeypatch, until, form):
+    form.separating.ways["apart"].click()
+    settings.unload_idle = 1
+    unloaded, tell = [], []
+
+    async def serve_separated(separation, settings, on_event, log, ask):
+        tell.append(on_event)
+        await asyncio.sleep(60)
+
+    def poll(at_s, **running):
+        for name in ("prefill", "decode"):
+            tell[0](LegEvent(name, EngineSample(at_s, running.get(name, 0.0), 0.0)))
+
+    monkeypatch.setattr(apart, "serve_separated", serve_separated)
+    engines.unloaded.connect(lambda *values: unloaded.append(values))
+    engines.start("original", form.chosen())
+    await until(lambda: tell)
+    poll(100)
+    poll(200)
+    assert not unloaded, "they still start"
+    tell[0](READY)
+    poll(210, decode=1.0)
+    poll(269)
+    assert not unloaded and engines.state("original") == "ready"
+    poll(271)
+    assert unloaded == [("original", 1)]
+    await until(lambda: engines.state("original") == "stopped")
+
+
 async def test_everything_is_named_and_follows_the_language(page, form, until):
     for mode in ("apart", "urls"):
         form.separating.ways[mode].click()

@@ -1,5 +1,6 @@
 """`lathe serve` with prefill and decode apart: what its options mean."""
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -7,10 +8,12 @@ import fake_engine
 import pytest
 from typer.testing import CliRunner
 
-from workbench import cli, cli_serve
+from workbench import cli, cli_ledger, cli_serve
 from workbench.cli_apart import Asked, separation_of
 from workbench.engine.profile import Profile
+from workbench.engine_events import EngineReady, EngineSample
 from workbench.errors import WorkbenchError
+from workbench.events import LegEvent
 from workbench.measure import mixed_load
 from workbench.measure.mixed_load import Comparison, Measured, Mix
 
@@ -76,3 +79,26 @@ def test_the_comparison_is_a_table_and_json(lathe, monkeypatch):
     assert told["first_median_s"] == {"one": 0.2, "apart": 0.4, "speedup": 0.5}
     assert told["between_p95_s"]["speedup"] == 2.0 and told["failed"]["one"] == 0
     assert Mix().prompts > 1
+
+
+async def test_engines_apart_end_when_all_were_idle_and_not_while_they_start():
+    unloading, ended = cli_ledger.Unloading(1), []
+
+    async def serving():
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append(True)
+
+    running = asyncio.ensure_future(unloading.run("m1", serving()))
+    for at_s, busy in ((0, 0.0), (500, 0.0), (None, 0.0), (510, 1.0), (569, 0.0)):
+        if at_s is None:
+            unloading.take(EngineReady("http://127.0.0.1:1", "k", "m1", 1, 1.0))
+            continue
+        unloading.take(LegEvent("prefill", EngineSample(at_s, 0.0, 0.0)))
+        unloading.take(LegEvent("decode", EngineSample(at_s, busy, 0.0)))
+        await asyncio.sleep(0)
+        assert not running.done()
+    unloading.take(LegEvent("decode", EngineSample(571, 0.0, 0.0)))
+    told = await asyncio.wait_for(running, 5)
+    assert told.values == {"name": "m1", "minutes": "1"} and ended
