@@ -318,6 +318,22 @@ async def test_a_dead_engine_and_a_changed_key_are_losses_and_a_slow_answer_is_n
             await task
 
 
+@pytest.mark.parametrize("make", [vllm, FakeServer])
+async def test_another_model_at_the_address_is_told_before_a_request_fails(make, monkeypatch):
+    monkeypatch.setattr(remote, "PERIOD_S", {True: 0.02, False: 0.02})
+    with make(models=("small", "large")) as server:
+        task, events = await attended(server)
+        server.models = ["large", "small"]  # ours is still there
+        server.pages["/v1/models"] = (500, "", "text/plain")  # and for a moment nothing is listed
+        await asyncio.sleep(0.3)
+        del server.pages["/v1/models"]
+        assert not task.done()
+        server.models = ["next"]
+        with pytest.raises(WorkbenchError, match="has small no longer") as caught:
+            await asyncio.wait_for(task, 5)
+        assert "It has: next." in caught.value.hint and isinstance(events[-1], Failed)
+
+
 async def test_leaving_a_server_ends_nothing_there():
     with vllm() as server:
         task, events = await attended(server)

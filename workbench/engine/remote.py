@@ -22,6 +22,7 @@ TIMEOUT = httpx.Timeout(15, connect=5)
 # A loss is to be said within 5 s, also where packets just vanish: two polls in a row that reach nobody.
 POLL = httpx.Timeout(5, connect=1)
 PERIOD_S = {True: 1.0, False: 2.0}  # by whether it is vLLM, whose /health costs nothing
+LISTED = 5  # polls of vLLM's from one look at its models to the next
 AGAIN_S = 0.5
 WHOLE_S = 20.0  # for an answer that comes in drops, or never ends
 GATEWAY = (502, 503, 504)  # what a proxy says when nobody is behind it, and vLLM when its engine is dead
@@ -92,20 +93,24 @@ async def attend(endpoint: Endpoint, on_event: Callable[[Event], None]) -> None:
 
 
 async def until_lost(endpoint: Endpoint) -> None:
-    """Raise WorkbenchError when the server cannot be reached any more, or takes the key no longer."""
-    path = "/health" if endpoint.vllm else "/v1/models"
-    missed = 0
+    """Raise WorkbenchError when the server cannot be reached any more, or has the model or takes the key no longer."""
+    missed = polls = 0
     # Each poll opens a connection of its own: that a busy server takes it tells it from one that is gone.
     async with endpoint.open(timeout=POLL, keep=False) as http:
         while True:
             await asyncio.sleep(AGAIN_S if missed else PERIOD_S[endpoint.vllm])
+            polls += 1
+            path = "/health" if endpoint.vllm and (missed or polls % LISTED) else "/v1/models"
             try:
-                status = (await http.get(path)).status_code
+                answer = await http.get(path)
             except (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError):
                 missed += 1
             except httpx.HTTPError:  # busy, or one answer broke
                 missed = 0
             else:
+                status = answer.status_code
+                if path == "/v1/models":
+                    _check_model(answer, endpoint)
                 if status in (401, 403):
                     raise WorkbenchError(
                         "The server at {url} takes the key no longer.", "Connect again with the key that it expects.",
@@ -116,6 +121,19 @@ async def until_lost(endpoint: Endpoint) -> None:
                 raise WorkbenchError(
                     "The server at {url} does not answer any more.", "Connect again when it runs.", url=endpoint.root
                 )
+
+
+def _check_model(answer: httpx.Response, endpoint: Endpoint) -> None:
+    """Raise WorkbenchError where the list of models is one without ours: another was started at that address."""
+    try:
+        names = [each["id"] for each in _models(answer, endpoint)]
+    except WorkbenchError:  # no list: of that says its status more
+        return
+    if names and endpoint.model not in names:
+        raise WorkbenchError(
+            "The server at {url} has {name} no longer.", "Connect again. It has: {names}.",
+            url=endpoint.root, name=endpoint.model, names=", ".join(names[:10]),
+        )  # fmt: skip
 
 
 @asynccontextmanager
