@@ -14,6 +14,9 @@ class Scrolled(QScrollArea):
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         inside = QWidget()
+        # As wide as there is room, whatever it asks for: content that takes other columns, and with them another least
+        # width, on becoming as wide as it asked would otherwise be resized to and fro until the stack is full.
+        inside.setMinimumWidth(1)
         self.body = QVBoxLayout(inside)
         self.body.setContentsMargins(0, 0, 0, 0)
         self.body.setSpacing(8)
