@@ -115,18 +115,23 @@ def write_shape(folder: Path, starter: Path, config: dict, packed: bool) -> Path
                 tensors[f"{at}{name}.weight_shape"] = ("I64", (2,))
             else:
                 tensors[f"{at}{name}.weight"] = ("BF16", (rows, columns))
-    header, end = {"__metadata__": {"format": "pt"}}, 0
+    header, end, sides = {"__metadata__": {"format": "pt"}}, 0, {}
     for name, (kind, shape) in tensors.items():
         size = {"BF16": 2, "I32": 4, "I64": 8}[kind]
         for length in shape:
             size *= length
         header[name] = {"dtype": kind, "shape": list(shape), "data_offsets": [end, end + size]}
+        if kind == "I64":  # the one tensor that is read before the weights are loaded
+            sides[end] = linears[name.split(".", 3)[3].rpartition(".")[0]]
         end += size
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     with (folder / "model.safetensors").open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         file.truncate(8 + len(text) + end)
+        for start, values in sides.items():
+            file.seek(8 + len(text) + start)
+            file.write(b"".join(value.to_bytes(8, "little") for value in values))
     (folder / "config.json").write_text(json.dumps(config | ({"quantization_config": PACKED} if packed else {})))
     tokenizer = json.loads((starter / "tokenizer.json").read_text(encoding="utf-8"))
     words = tokenizer["model"]["vocab"]
