@@ -187,7 +187,7 @@ class ServePage(Page):
         self.profiles, self.losses, self.empty = view.profiles, view.losses, view.empty
         self.content.addWidget(view, 1)
         view.slot_picked.connect(self._choose)
-        view.profiles.picked.connect(lambda profile: self.slots.open_profile(self._side, profile))
+        view.profiles.picked.connect(lambda chosen: self.slots.open_profile(self._side, chosen))
         view.profiles.failed.connect(self.notices.tell)
         for side in SIDES:
             self._connect(side)
@@ -225,20 +225,18 @@ class ServePage(Page):
             self.tabs[side].show_model(typed.name or typed.address)
 
     def _draw_command(self) -> None:
-        form, profile, chosen = self.forms[self._side], None, None
+        chosen = None
         try:
-            profile = form.profile()
+            chosen = self.forms[self._side].chosen()
             if self._facts_error:
                 raise self._facts_error
-            chosen = form.chosen()
             if isinstance(chosen, Separation):
                 self.command.show_separation(chosen, self._facts)
             else:
-                self.command.show_profile(profile, self._facts)
+                self.command.show_profile(chosen, self._facts)
         except WorkbenchError as error:
             self.command.show_error(error)
-        alone = not isinstance(chosen, Separation)
-        self.profiles.show_profile(profile, self.engines.is_running(self._side), alone)
+        self.profiles.show_chosen(chosen, self.engines.is_running(self._side))
 
     # -- inside
 

@@ -1,18 +1,19 @@
 """`lathe serve --separate` and `--prefill-url`: prefill and decode apart, shown, run, or measured beside one engine."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from workbench import cli_ledger, settings, terminal
 from workbench.admission import Ask
+from workbench.cli_engine import servable
 from workbench.engine import separation as separations
 from workbench.engine.profile import Profile
-from workbench.engine.separation import Separation, label
+from workbench.engine.separation import Leg, Separation, label
 from workbench.engine_events import EngineReady
 from workbench.errors import WorkbenchError
 from workbench.events import Event, Failed, LegEvent
@@ -31,7 +32,7 @@ DecodeUrl = Annotated[
 ]
 Devices = Annotated[
     list[str] | None,
-    typer.Option(metavar="GPUS", help="GPUs of each such engine, such as 0,1; once for each, else all get the same."),
+    typer.Option(metavar="GPUS", help="GPUs of each such engine, such as 0,1; once for each, else all share them out."),
 ]
 Width = Annotated[int | None, typer.Option(help="GPUs to split each layer of such an engine over.")]
 LegKey = Annotated[str, typer.Option("--key", envvar="LATHE_KEY", help="The key of the engines at these URLs.")]
@@ -56,9 +57,7 @@ class Asked:
 
 
 def serve(
-    asked: Asked,
-    profile: Profile | None,
-    port: int,
+    separation: Separation,
     show: bool,
     measured: bool,
     as_json: bool,
@@ -67,13 +66,13 @@ def serve(
     unload_idle: float | None,
 ) -> None:
     """What `lathe serve` does with these: print the commands, measure, or serve until Ctrl+C."""
-    separation = separation_of(asked, profile, port)
     if show:
         _show(separation)
     elif measured:
         _measure(separation, as_json)
     else:
-        _run(separation, profile.model.name if profile else "apart", figures_file, ask, unload_idle)
+        name = separation.profile.model.name if separation.profile else "apart"
+        _run(separation, name, figures_file, ask, unload_idle)
 
 
 def separation_of(asked: Asked, profile: Profile | None, port: int) -> Separation:
@@ -84,21 +83,48 @@ def separation_of(asked: Asked, profile: Profile | None, port: int) -> Separatio
         return separations.of_urls(*map(tuple, asked.urls), asked.key, port)
     if not (shape := re.fullmatch(r"([1-9]\d?)x([1-9]\d?)", asked.shape)):
         raise WorkbenchError("{shape} is no number of engines.", "Write it as 1x1 or 2x1.", shape=asked.shape)
-    made = separations.of_profile(profile, *map(int, shape.groups()))
+    return _parted(separations.of_profile(replace(profile, port=port), *map(int, shape.groups())), asked)
+
+
+def changed(kept: Separation, asked: Asked, model: Path | None, given: Mapping[str, Any]) -> Separation:
+    """A kept separation with another model, or with what was `given` in place of what its engines have."""
+    options = {name: value for name, value in given.items() if name != "port"}
+    if (model or options) and kept.profile is None:
+        raise WorkbenchError("Engines at URLs run already.", "Leave out the model and what it is served with.")
+
+    def change(leg: Leg) -> Leg:
+        if leg.profile is None:
+            return leg
+        profile = replace(leg.profile, **options)
+        return replace(leg, profile=replace(profile, model=servable(model or profile.model)))
+
+    made = replace(
+        kept, prefill=tuple(map(change, kept.prefill)), decode=tuple(map(change, kept.decode)),
+        port=given.get("port", kept.port), key=asked.key or kept.key,
+    )  # fmt: skip
+    return _parted(made, asked)
+
+
+def _parted(made: Separation, asked: Asked) -> Separation:
+    """With the GPUs and widths that were asked for, where any were."""
     changed = {}
     for role, devices, width in zip(("prefill", "decode"), asked.devices, asked.widths, strict=True):
         legs = getattr(made, role)
+        if not devices and width is None:
+            continue
         if len(devices) not in (0, 1, len(legs)):
             raise WorkbenchError(
                 "{given} lists of GPUs do not fit {engines} engines.", "Give one, or one for each.",
                 given=len(devices), engines=len(legs),
             )  # fmt: skip
-        given = list(devices) * (len(legs) if len(devices) == 1 else 1) or [""] * len(legs)
-        parallel = {} if width is None else {"tensor_parallel": width}
-        changed[role] = tuple(
-            replace(leg, devices=separations.read_devices(gpus), profile=replace(leg.profile, **parallel))
-            for leg, gpus in zip(legs, given, strict=True)
-        )
+        if any(leg.profile is None for leg in legs):
+            raise WorkbenchError("Engines at URLs run already.", "Leave out the GPUs and how they are split.")
+        if width is not None:
+            legs = [replace(leg, profile=replace(leg.profile, tensor_parallel=width)) for leg in legs]
+        parts = [separations.read_devices(gpus) for gpus in devices] or [leg.devices for leg in legs]
+        if len(devices) == 1:
+            parts = separations.spread(parts[0], len(legs), legs[0].profile.devices)
+        changed[role] = tuple(replace(leg, devices=part) for leg, part in zip(legs, parts, strict=True))
     return replace(made, **changed)
 
 

@@ -10,6 +10,7 @@ from workbench import settings, terminal
 from workbench.cli_engine import Json, Key
 from workbench.engine.lora import read_adapter
 from workbench.engine.profile import Profile
+from workbench.engine.separation import Separation
 from workbench.interrupt import run_until_done
 from workbench.words import say
 
@@ -39,10 +40,10 @@ def profiles(
         _list(as_json)
 
 
-def _keep(profile: Profile, name: str, overwrite: bool) -> None:
+def _keep(chosen: Profile | Separation, name: str, overwrite: bool) -> None:
     from workbench.engine import profiles_kept
 
-    path = profiles_kept.keep(profile, name, overwrite)
+    path = profiles_kept.keep(chosen, name, overwrite)
     terminal.out.print(say("Kept as {name}: {path}", name=path.stem, path=str(path)))
 
 
@@ -90,18 +91,26 @@ def _list(as_json: bool) -> None:
     own = profiles_kept.listing()
     if as_json:
         terminal.print_json(
-            [{"profile_name": kept.name, **profiles_kept.to_dict(kept.profile)} for kept in own if kept.profile]
+            [{"profile_name": kept.name, **profiles_kept.to_dict(kept.chosen)} for kept in own if kept.chosen]
         )
         return
-    rows = [
-        (kept.name, str(kept.profile.model), kept.profile.speculation.method if kept.profile.speculation else "–")
-        for kept in own
-        if kept.profile
-    ]
-    terminal.table((say("Name"), say("Model"), say("Speculation")), rows)
+    rows = [(kept.name, *_told(kept.chosen)) for kept in own if kept.chosen]
+    terminal.table((say("Name"), say("Model"), say("Speculation"), say("Engines")), rows)
     for kept in own:
         if kept.error:
             terminal.print_error(kept.error)
+
+
+def _told(chosen: Profile | Separation) -> tuple[str, str, str]:
+    """Model, speculation and engines of a kept profile."""
+    apart = isinstance(chosen, Separation)
+    profile = chosen.profile if apart else chosen
+    drafting = profile.speculation if profile else None
+    return (
+        str(profile.model) if profile else chosen.decode[0].url,
+        drafting.method if drafting else "–",
+        chosen.shape if apart else "1",
+    )
 
 
 def register(app: typer.Typer) -> None:

@@ -12,6 +12,7 @@ from workbench.cli_engine import Context, DraftTokens, drafting_of, servable
 from workbench.cli_watch import Figures
 from workbench.engine.lora import read_adapter
 from workbench.engine.profile import Profile
+from workbench.engine.separation import Separation
 from workbench.engine_events import EngineReady
 from workbench.errors import WorkbenchError
 from workbench.events import Event
@@ -142,34 +143,36 @@ def serve(
             speculate, draft_tokens, draft_tokens_by_load, draft_sampling, mixed_vocabulary
         )
     if any(asked.urls):
-        cli_apart.serve(asked, None, port or 0, show, measure, as_json, figures_file, ask, unload_idle)
-        return
-    chosen = _chosen(model, profile, given)
-    if asked and not keep:
-        cli_apart.serve(asked, chosen, chosen.port, show, measure, as_json, figures_file, ask, unload_idle)
-    elif keep:
+        chosen = cli_apart.separation_of(asked, None, port or 0)
+    else:
+        chosen = _chosen(model, profile, given, asked)
+    if keep:
         from workbench.engine import profiles_kept
 
         path = profiles_kept.keep(chosen, keep, overwrite)
         terminal.out.print(say("Kept as {name}: {path}", name=path.stem, path=str(path)))
+    elif isinstance(chosen, Separation):
+        cli_apart.serve(chosen, show, measure, as_json, figures_file, ask, unload_idle)
     elif show or form:
         print(_written(chosen, form or FORMS[0]), end="")
     else:
         _run(chosen, figures_file, ask, unload_idle)
 
 
-def _chosen(model: Path | None, profile: str, given: dict[str, Any]) -> Profile:
+def _chosen(model: Path | None, profile: str, given: dict[str, Any], asked: cli_apart.Asked) -> Profile | Separation:
     """The profile of that name, or an empty one of the model, with what was given in its place."""
-    if not profile and model is None:
-        raise WorkbenchError("There is nothing to serve.", "Give a model's folder, or a profile with --profile NAME.")
-    if profile:
-        from workbench.engine import profiles_kept
+    from workbench.engine import profiles_kept
 
-        start = profiles_kept.load(profile)
-        chosen = replace(start, model=model or start.model, **given)
-    else:
-        chosen = Profile(model, **given)
-    return replace(chosen, model=servable(chosen.model))
+    start = profiles_kept.load(profile) if profile else None
+    if isinstance(start, Separation):
+        if not asked:
+            return cli_apart.changed(start, asked, model, given)
+        start = start.profile and replace(start.profile, port=start.port)
+    if not start and model is None:
+        raise WorkbenchError("There is nothing to serve.", "Give a model's folder, or a profile with --profile NAME.")
+    chosen = replace(start, model=model or start.model, **given) if start else Profile(model, **given)
+    chosen = replace(chosen, model=servable(chosen.model))
+    return cli_apart.separation_of(asked, chosen, chosen.port) if asked else chosen
 
 
 def _written(chosen: Profile, form: str) -> str:

@@ -21,6 +21,7 @@ from workbench.catalog.folder import inspect
 from workbench.engine import command, profiles_kept
 from workbench.engine.facts import EngineFacts
 from workbench.engine.profile import Adapter, Profile
+from workbench.engine.separation import Leg, Separation, of_urls
 from workbench.engine.speculation import Speculation
 
 FLAGS = frozenset({*command.FLAGS.values(), "--enable-lora", "--max-loras", "--max-lora-rank", "--seed"})
@@ -90,12 +91,52 @@ async def test_a_profile_is_kept_and_taken_up_again(page, full, until):
     await until(lambda: page.profiles.name == "fast one" and "--max-num-batched-tokens 2048" in page.command.text)
 
 
+async def test_engines_apart_are_kept_and_taken_up_again(page, full, until):
+    """Several of a kind too; a profile of one engine then takes the place of all of them."""
+    page.open(inspect(full.model))
+    form = page.forms["original"]
+    profile = replace(full, memory_share=None, data_parallel=1)
+    legs = Leg(replace(profile, port=0, tensor_parallel=2), (0, 1)), Leg(replace(profile, port=0), (2,))
+    given = Separation((legs[0],), (legs[1], replace(legs[1], devices=(3,))), 8100)
+    form.show_chosen(given)
+    assert form.chosen() == given and form.separating.summary == "1P2D"
+    await until(lambda: page.profiles.choice.currentText() == "Not saved")
+    page.profiles.save_as()
+    page.profiles.naming.name.setText("apart")
+    page.profiles.naming.save.click()
+    assert profiles_kept.load("apart") == given
+    profiles_kept.keep(full, "one")
+    page.profiles.hide()
+    page.profiles.show()
+    await until(lambda: page.profiles.name == "apart")
+    for name, chosen in (("one", full), ("apart", given)):
+        index = page.profiles.choice.findText(name)
+        page.profiles.choice.setCurrentIndex(index)
+        page.profiles.choice.activated.emit(index)
+        await until(lambda name=name, chosen=chosen: page.profiles.name == name and form.chosen() == chosen)
+
+
+async def test_engines_of_others_are_kept_without_their_key(page, until):
+    form = page.forms["original"]
+    form.show_chosen(of_urls(("http://a:1",), ("http://b:2", "http://c:3"), "secret"))
+    await until(lambda: page.profiles.choice.currentText() == "Not saved")
+    page.profiles.save_as()
+    page.profiles.naming.name.setText("far")
+    page.profiles.naming.save.click()
+    assert "secret" not in profiles_kept.file_of("far").read_text()
+    await until(lambda: page.profiles.name == "far")
+    form.separating.show_separation(None)
+    page.profiles.choice.activated.emit(page.profiles.choice.findText("far"))
+    await until(lambda: form.separating.summary == "1P2D")
+    assert form.chosen() == profiles_kept.load("far"), "the key is asked for again"
+
+
 async def test_what_runs_can_be_kept_but_not_exchanged(page, full):
     profiles_kept.keep(Profile(full.model), "other")
     page.profiles.hide()
     page.profiles.show()
     for running in (True, False):
-        page.profiles.show_profile(full, running)
+        page.profiles.show_chosen(full, running)
         page.profiles.fill_menu()
         usable = {action.text(): action.isEnabled() for action in page.profiles.menu.actions()}
         assert usable["Save as…"]

@@ -94,7 +94,7 @@ async def test_apart_says_what_it_costs_and_shows_the_three_commands(page, form,
     prefill, decode, _ = re.split(r"(?m)^# ", page.command.text)[1:]
     page.profiles.fill_menu()
     exports = [action for action in page.profiles.menu.actions() if action.text().startswith("Write a")]
-    assert page.profiles.menu.actions()[0].text() == "Save as one engine's profile…"
+    assert page.profiles.menu.actions()[0].text() == "Save as…" and page.profiles.menu.actions()[0].isEnabled()
     assert len(exports) == 2 and not any(action.isEnabled() for action in exports), "one command is not enough"
     assert "--tensor-parallel-size 3" in decode and "--tensor-parallel-size" not in prefill
     card = page.cards["original"]
@@ -116,6 +116,22 @@ async def test_the_form_gives_back_the_engines_that_it_was_given(page, form):
     elsewhere = Separation((Leg(url="http://a:1"), Leg(url="http://b:2")), (Leg(url="https://c:3"),), 8123, "secret")
     form.separating.show_separation(elsewhere)
     assert form.chosen() == elsewhere
+
+
+async def test_several_engines_of_a_kind_share_out_the_gpus(page, form, until):
+    page.show_devices([GPU] * 4)
+    form.separating.ways["apart"].click()
+    fields = form.separating.legs
+    fields.engines["prefill"].setValue(2)
+    fields.devices["prefill"].setText("1,3")
+    page.redraw()
+    assert [leg.devices for leg in form.chosen().prefill] == [(1,), (3,)]
+    assert form.separating.summary == "2P1D"
+    assert list(page.cards["original"].legs.lines) == ["prefill 1", "prefill 2", "decode"]
+    assert [part.splitlines()[0] for part in re.split(r"(?m)^# ", page.command.text)[1:]] == [
+        "prefill engine 1", "prefill engine 2", "decode engine", "router",
+    ]  # fmt: skip
+    await until(lambda: "3 engines loads the weights" in form.separating.words.text())
 
 
 async def test_gpus_are_chosen_only_where_there_are_some_and_problems_stop_a_start(page, form, told, until, qtbot):

@@ -8,8 +8,9 @@ import fake_engine
 import pytest
 from typer.testing import CliRunner
 
-from workbench import cli, cli_ledger, cli_serve
-from workbench.cli_apart import Asked, separation_of
+from workbench import cli, cli_apart, cli_ledger, cli_serve
+from workbench.cli_apart import Asked, changed, separation_of
+from workbench.engine import profiles_kept
 from workbench.engine.profile import Profile
 from workbench.engine_events import EngineReady, EngineSample
 from workbench.errors import WorkbenchError
@@ -39,6 +40,12 @@ def test_gpus_and_widths_are_for_each_kind():
         made("1x3", devices=([], ["1", "2"]))
 
 
+def test_gpus_for_all_of_a_kind_are_shared_out_where_they_do():
+    for gpus, parts in (("0,1,2,3", [(0, 1), (2, 3)]), ("4,5", [(4, 5), (4, 5)])):
+        legs = made("2x1", devices=([gpus], []), widths=(2, None)).prefill
+        assert [leg.devices for leg in legs] == parts
+
+
 def test_running_engines_need_no_model():
     there = separation_of(Asked(urls=(["http://a:1"], ["http://b:1"]), key="k"), None, 0)
     assert (there.key, there.decode[0].url) == ("k", "http://b:1")
@@ -50,7 +57,8 @@ def test_running_engines_need_no_model():
 def lathe(tmp_path, monkeypatch):
     """`lathe serve` of a model folder, with a stand-in for the engine's interpreter."""
     monkeypatch.setenv("LATHE_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(cli_serve, "servable", lambda model: model)
+    for part in (cli_serve, cli_apart):
+        monkeypatch.setattr(part, "servable", lambda model: model)
     python = fake_engine.install(tmp_path)
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "settings.json").write_text(json.dumps({"engine_python": str(python)}))
@@ -66,6 +74,39 @@ def test_show_prints_every_command_and_no_key(lathe):
     assert lines[::2] == ["# prefill engine", "# decode engine", "# router"], shown.output
     assert all("--max-model-len 256" in line and "NixlConnector" in line for line in lines[1:4:2])
     assert "vllm_router.launch_router" in lines[5] and "--port 9000" in lines[5] and "$LATHE_KEY" in lines[5]
+
+
+def test_what_is_kept_starts_by_its_name_with_what_is_given_in_place(lathe, tmp_path):
+    """Shape, GPUs and port too; another shape takes the profile alone."""
+    kept = lathe("--separate", "2x1", "--prefill-devices", "0,1", "--context", "256", "--port", "9000",
+                 "--keep", "apart")  # fmt: skip
+    assert kept.exit_code == 0, kept.output
+    run = CliRunner()
+    shown = run.invoke(cli.app, ["serve", "--profile", "apart", "--show"]).stdout
+    names = [line[2:] for line in shown.splitlines() if line.startswith("# ")]
+    assert names == ["prefill engine 1", "prefill engine 2", "decode engine", "router"], shown
+    for part, times in (("CUDA_VISIBLE_DEVICES=0", 1), ("CUDA_VISIBLE_DEVICES=1", 1), ("--max-model-len 256", 3),
+                        ("--port 9000", 1), (f"--model {tmp_path / 'm1'}", 3)):  # fmt: skip
+        assert shown.count(part) == times, part
+    given = ["--context", "128", "--port", "9100", "--decode-devices", "3"]
+    other = run.invoke(cli.app, ["serve", "--profile", "apart", "--show", *given]).stdout
+    for part, times in (("--max-model-len 128", 3), ("--port 9100", 1), ("CUDA_VISIBLE_DEVICES", 3),
+                        ("CUDA_VISIBLE_DEVICES=3", 1)):  # fmt: skip
+        assert other.count(part) == times, part
+    fewer = run.invoke(cli.app, ["serve", "--profile", "apart", "--separate", "1x1", "--show"]).stdout
+    assert fewer.count("# ") == 3 and "--port 9000" in fewer and "CUDA_VISIBLE_DEVICES" not in fewer
+    assert "2P1D" in run.invoke(cli.app, ["profiles"]).stdout
+
+
+def test_kept_engines_of_others_take_a_key_and_nothing_else(lathe):
+    there = ["serve", "--prefill-url", "http://a:1", "--decode-url", "http://b:1", "--key", "secret"]
+    assert CliRunner().invoke(cli.app, [*there, "--keep", "far"]).exit_code == 0
+    kept = profiles_kept.load("far")
+    assert (kept.key, changed(kept, Asked(key="k"), None, {}).key) == ("", "k")
+    for asked, model, given in ((Asked(), Path("/m"), {}), (Asked(), None, {"context": 4}),
+                                (Asked(devices=(["0"], [])), None, {})):  # fmt: skip
+        with pytest.raises(WorkbenchError, match="run already"):
+            changed(kept, asked, model, given)
 
 
 def test_the_comparison_is_a_table_and_json(lathe, monkeypatch):

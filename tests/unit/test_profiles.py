@@ -42,7 +42,7 @@ def test_every_field_comes_back():
     path = profiles_kept.keep(FULL, " my profile ")
     assert path.name == "my profile.json" and profiles_kept.load("my profile") == FULL
     assert profiles_kept.load(str(path)) == FULL
-    assert [(kept.name, kept.profile) for kept in profiles_kept.listing()] == [("my profile", FULL)]
+    assert [(kept.name, kept.chosen) for kept in profiles_kept.listing()] == [("my profile", FULL)]
 
 
 def test_a_name_is_taken_only_once_unless_asked():
@@ -73,7 +73,7 @@ def test_a_file_that_is_wrong_says_where(tmp_path, stored, said):
     with pytest.raises(WorkbenchError, match=said) as caught:
         profiles_kept.load("bad")
     assert caught.value.hint
-    assert [(kept.name, kept.profile is None) for kept in profiles_kept.listing()] == [("bad", True), ("good", False)]
+    assert [(kept.name, kept.chosen is None) for kept in profiles_kept.listing()] == [("bad", True), ("good", False)]
 
 
 def test_relative_folders_are_kept_whole(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""What the two engines of prefill and decode apart may differ in: how they are split, where, and with how much."""
+"""How many engines read prompts and how many write, and in what both kinds may differ: split, place and memory."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from ui import language
 from ui.widgets.label import label
 from ui.widgets.optional_number import MARGINS, OptionalNumber
 from workbench.engine.profile import Profile
-from workbench.engine.separation import Leg, read_devices
+from workbench.engine.separation import Leg, read_devices, spread, together
 from workbench.words import Sentence
 
 ROLES = ("prefill", "decode")
@@ -18,12 +18,13 @@ MOST = 64
 
 
 class LegFields(QWidget):
-    """One column an engine. `changed` after every choice of the user."""
+    """One column a kind. `changed` after every choice of the user."""
 
     changed = Signal()
 
     def __init__(self) -> None:
         super().__init__()
+        self.engines = {role: self._count() for role in ROLES}
         self.tensor = {role: self._count() for role in ROLES}
         self.pipeline = {role: self._count() for role in ROLES}
         self.devices = {role: self._line() for role in ROLES}
@@ -40,35 +41,42 @@ class LegFields(QWidget):
             self._grid.setColumnStretch(column, 1)
             self.share[role].setSuffix(" %")
             self.share[role].valueChanged.connect(self._on_changed)
+        self._row(Sentence("Engines"), self.engines)
         self._row(Sentence("Tensor parallel"), self.tensor)
         self._row(Sentence("Pipeline parallel"), self.pipeline)
         self._gpu_only += self._row(Sentence("GPUs"), self.devices)
         self._gpu_only += self._row(Sentence("Memory share"), self.share)
 
-    def legs(self, profile: Profile) -> tuple[Leg, Leg]:
-        """The engines of this profile; raises WorkbenchError for GPUs that cannot be read."""
-        prefill, decode = (
-            Leg(
-                replace(
-                    profile, port=0,
-                    tensor_parallel=self.tensor[role].value(), pipeline_parallel=self.pipeline[role].value(),
-                    memory_share=(self.share[role].value() / 100) or profile.memory_share,
-                ),
-                read_devices(self.devices[role].text()),
-            )
-            for role in ROLES
-        )  # fmt: skip
+    @property
+    def summary(self) -> str:
+        """How many of each kind."""
+        return f"{self.engines['prefill'].value()}P{self.engines['decode'].value()}D"
+
+    def legs(self, profile: Profile) -> tuple[tuple[Leg, ...], tuple[Leg, ...]]:
+        """The engines of this profile, by kind; raises WorkbenchError for GPUs that cannot be read."""
+        prefill, decode = (self._legs(role, profile) for role in ROLES)
         return prefill, decode
 
-    def show_legs(self, prefill: Leg, decode: Leg) -> None:
-        """Fill the columns without a word."""
+    def show_legs(self, prefill: tuple[Leg, ...], decode: tuple[Leg, ...]) -> None:
+        """Fill the columns without a word, with the first of each kind and the GPUs of all."""
         self.blockSignals(True)
-        for role, leg in zip(ROLES, (prefill, decode), strict=True):
-            self.tensor[role].setValue(leg.profile.tensor_parallel)
-            self.pipeline[role].setValue(leg.profile.pipeline_parallel)
-            self.devices[role].setText(",".join(map(str, leg.devices)))
-            self.share[role].setValue(round((leg.profile.memory_share or 0) * 100))
+        for role, legs in zip(ROLES, (prefill, decode), strict=True):
+            first = legs[0].profile
+            self.engines[role].setValue(len(legs))
+            self.tensor[role].setValue(first.tensor_parallel)
+            self.pipeline[role].setValue(first.pipeline_parallel)
+            self.devices[role].setText(",".join(map(str, together(legs))))
+            self.share[role].setValue(round((first.memory_share or 0) * 100))
         self.blockSignals(False)
+
+    def _legs(self, role: str, profile: Profile) -> tuple[Leg, ...]:
+        one = replace(
+            profile, port=0,
+            tensor_parallel=self.tensor[role].value(), pipeline_parallel=self.pipeline[role].value(),
+            memory_share=(self.share[role].value() / 100) or profile.memory_share,
+        )  # fmt: skip
+        parts = spread(read_devices(self.devices[role].text()), self.engines[role].value(), one.devices)
+        return tuple(Leg(one, devices) for devices in parts)
 
     def show_device(self, kind: str) -> None:
         """Without a GPU there is none to choose and no share of one."""

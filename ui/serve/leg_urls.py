@@ -36,6 +36,11 @@ class LegUrls(QWidget):
         language.bind(self.decode.setAccessibleName, "Decode engines, one address a line")
         language.bind(self.key.setAccessibleName, "The key that all of them ask for")
 
+    @property
+    def summary(self) -> str:
+        """How many of each kind."""
+        return f"{len(self.prefill.toPlainText().split())}P{len(self.decode.toPlainText().split())}D"
+
     def separation(self, port: int) -> Separation:
         """What stands here, its front at `port`, 0 for a free one."""
         prefill, decode = (tuple(field.toPlainText().split()) for field in (self.prefill, self.decode))

@@ -14,6 +14,8 @@ from workbench import named_files
 from workbench.engine import command, exports, profiles_kept
 from workbench.engine.facts import EngineFacts
 from workbench.engine.profile import Profile, absolute
+from workbench.engine.profiles_kept import Chosen
+from workbench.engine.separation import Separation
 from workbench.errors import WorkbenchError
 from workbench.words import Sentence, say
 
@@ -23,7 +25,7 @@ ENDINGS = {"systemd": "service", "compose": "yaml"}
 
 class ProfileBox(QWidget):
     """Signals:
-    picked(profile): the user took a kept profile, or what a pasted command means
+    picked(chosen): the user took a kept profile, or what a pasted command means
     failed(error): a file could not be read or written
     """
 
@@ -32,8 +34,8 @@ class ProfileBox(QWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        self._shown: Profile | None = None
-        self._running, self._alone = False, True
+        self._shown: Chosen | None = None
+        self._running = False
         self._facts: EngineFacts | None = None
         self.choice = QComboBox()
         language.bind(self.choice.setAccessibleName, "Profile")
@@ -46,7 +48,7 @@ class ProfileBox(QWidget):
             Sentence("Name of the profile"),
             Sentence("The profile of this name is replaced."),
             lambda name: profiles_kept.file_of(name).is_file(),
-            lambda profile, name: profiles_kept.keep(profile, name, overwrite=True),  # the note has said so
+            lambda chosen, name: profiles_kept.keep(chosen, name, overwrite=True),  # the note has said so
         )
         self.naming.kept.connect(lambda _path: self._fill())
         self.pasting = PasteDialog(self)
@@ -61,14 +63,10 @@ class ProfileBox(QWidget):
         language.changed.connect(self._fill)
         self._fill()
 
-    def show_profile(self, profile: Profile | None, running: bool, alone: bool = True) -> None:
-        """What the slot has now: a kept profile where it is one to the letter. What runs can be kept, not exchanged.
-
-        `alone`: one engine serves it, which other programs can start by one command.
-        """
-        self._alone = alone
-        if (profile, running) != (self._shown, self._running):
-            self._shown, self._running = profile, running
+    def show_chosen(self, chosen: Chosen | None, running: bool) -> None:
+        """What the slot has now: a kept profile where it is one to the letter. What runs can be kept, not exchanged."""
+        if (chosen, running) != (self._shown, self._running):
+            self._shown, self._running = chosen, running
             self._select()
 
     def show_facts(self, facts: EngineFacts) -> None:
@@ -85,10 +83,10 @@ class ProfileBox(QWidget):
 
     def fill_menu(self) -> None:
         """The actions on what the slot has."""
-        ready = self._shown is not None and self._facts is not None and self._alone
+        # Other programs can start one engine by one command.
+        ready = isinstance(self._shown, Profile) and self._facts is not None
         self.menu.clear()
-        kept = say("Save as…") if self._alone else say("Save as one engine's profile…")
-        self.menu.addAction(kept, self.save_as).setEnabled(self._shown is not None)
+        self.menu.addAction(say("Save as…"), self.save_as).setEnabled(self._shown is not None)
         self.menu.addAction(say("Take a vLLM command…"), self.paste).setEnabled(
             self._facts is not None and not self._running
         )
@@ -102,7 +100,8 @@ class ProfileBox(QWidget):
     def save_as(self) -> None:
         """Keep what the slot has under a name."""
         if self._shown:
-            self.naming.ask(self._shown, self.name or self._shown.served_name)
+            profile = self._shown.profile if isinstance(self._shown, Separation) else self._shown
+            self.naming.ask(self._shown, self.name or (profile.served_name if profile else self._shown.shape))
 
     def paste(self) -> None:
         if self._facts:
@@ -149,19 +148,19 @@ class ProfileBox(QWidget):
         self.choice.clear()
         self.choice.addItem("", None)
         for kept in profiles_kept.listing():
-            if kept.profile:
-                self.choice.addItem(kept.name, kept.profile)
+            if kept.chosen:
+                self.choice.addItem(kept.name, kept.chosen)
         self._select()
 
     def _select(self) -> None:
-        shown = self._shown and absolute(self._shown)
+        shown = self._shown and profiles_kept.settled(self._shown)
         found = (index for index in range(1, self.choice.count()) if self.choice.itemData(index) == shown)
         self.choice.setCurrentIndex(next(found, 0))
         self.choice.setItemText(0, say("Not saved") if shown else say("No profile"))
         self.choice.setEnabled(self.choice.count() > 1 and not self._running)
 
     def _on_activated(self, index: int) -> None:
-        if profile := self.choice.itemData(index):
-            self.picked.emit(profile)
+        if chosen := self.choice.itemData(index):
+            self.picked.emit(chosen)
         else:
             self._select()

@@ -17,7 +17,7 @@ from workbench.words import Sentence
 
 MODES = {
     "one": Sentence("One engine"),
-    "apart": Sentence("Prefill and decode apart (1P1D)"),
+    "apart": Sentence("Prefill and decode apart"),
     "urls": Sentence("By URLs (N × M)"),
 }
 
@@ -72,10 +72,9 @@ class Separating(QWidget):
     @property
     def summary(self) -> Sentence | str:
         """The choice in a word or two."""
-        if self.mode == "urls":
-            count = [len(field.toPlainText().split()) for field in (self.urls.prefill, self.urls.decode)]
-            return f"{count[0]}P × {count[1]}D"
-        return Sentence("one engine") if self.mode == "one" else "1P1D"
+        if self.mode == "one":
+            return Sentence("one engine")
+        return (self.urls if self.mode == "urls" else self.legs).summary
 
     def separation(self, profile: Profile | None) -> Separation | None:
         """The engines, apart, of this profile; None for one engine. Raises WorkbenchError for what makes no sense."""
@@ -83,15 +82,14 @@ class Separating(QWidget):
             return self.urls.separation(profile.port if profile else 0)
         if self.mode == "one" or profile is None:
             return None
-        prefill, decode = self.legs.legs(profile)
-        return Separation((prefill,), (decode,), profile.port)
+        return Separation(*self.legs.legs(profile), profile.port)
 
     def show_separation(self, separation: Separation | None) -> None:
         """Fill the form without a word."""
         first = separation.decode[0] if separation else None
         mode = "one" if first is None else "urls" if first.url else "apart"
         if mode == "apart":
-            self.legs.show_legs(separation.prefill[0], separation.decode[0])
+            self.legs.show_legs(separation.prefill, separation.decode)
         elif mode == "urls":
             self.urls.show_separation(separation)
         self.ways[mode].setChecked(True)

@@ -13,7 +13,8 @@ from ui.widgets.profile_form import ProfileForm
 from workbench.catalog import folder
 from workbench.catalog.capacity import Device
 from workbench.catalog.model import Model
-from workbench.engine.profile import Profile
+from workbench.engine.profiles_kept import Chosen
+from workbench.engine.separation import Separation
 from workbench.errors import WorkbenchError
 from workbench.settings import Settings
 
@@ -54,9 +55,13 @@ class Slots(QObject):
         else:
             self._tasks.start(self._read(side, path))
 
-    def open_profile(self, side: str, profile: Profile) -> None:
-        """Put a profile with its model into the slot."""
-        self._tasks.start(self._read(side, profile.model, profile))
+    def open_profile(self, side: str, chosen: Chosen) -> None:
+        """Put a profile with its model into the slot; engines that others run have none here."""
+        profile = chosen.profile if isinstance(chosen, Separation) else chosen
+        if profile:
+            self._tasks.start(self._read(side, profile.model, chosen))
+        else:
+            self._slots[side].form.show_chosen(chosen)
 
     def show_device(self, device: Device) -> None:
         """Weigh for this device from now on."""
@@ -78,11 +83,11 @@ class Slots(QObject):
             self._slots[side].weigh(self._device, self._settings.interpreter)
         (self._ran.add if running else self._ran.discard)(side)
 
-    async def _read(self, side: str, path: Path, profile: Profile | None = None) -> None:
+    async def _read(self, side: str, path: Path, chosen: Chosen | None = None) -> None:
         try:
             self.put(side, await asyncio.to_thread(folder.inspect, path))
         except WorkbenchError:
             self.put(side, None)
             raise
-        if profile:
-            self._slots[side].form.show_profile(profile)
+        if chosen:
+            self._slots[side].form.show_chosen(chosen)

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,18 @@ class ProfileForm(QWidget):
         """What a start would start; None without a model, unless the engines run elsewhere."""
         profile = self.profile()
         return self.separating.separation(profile) or profile
+
+    def show_chosen(self, chosen: Profile | Separation) -> None:
+        """Fill the form with what `chosen` gives; `changed` comes once."""
+        if not isinstance(chosen, Separation):
+            self.separating.show_separation(None)
+            self.show_profile(chosen)
+            return
+        self.separating.show_separation(chosen)
+        if profile := chosen.profile:  # each engine's own share stands beside it
+            self.show_profile(replace(profile, port=chosen.port, memory_share=None))
+        else:
+            self._on_changed()
 
     def show_profile(self, profile: Profile) -> None:
         """Fill the form; `changed` comes once."""

@@ -1,25 +1,29 @@
-"""The user's own profiles, as readable files in one folder."""
+"""The user's own profiles, as readable files in one folder: of one engine, or of prefill and decode apart."""
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from workbench import named_files, paths
+from workbench.engine import separation
 from workbench.engine.profile import Profile, absolute
+from workbench.engine.separation import Separation
 from workbench.errors import WorkbenchError
 
-_STORED = TypeAdapter(Profile)
+Chosen = Profile | Separation
+_ONE, _APART = TypeAdapter(Profile), TypeAdapter(Separation)
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """One of the user's own; `profile` is None where the file cannot be read, and `error` says why."""
+    """One of the user's own; `chosen` is None where the file cannot be read, and `error` says why."""
 
     name: str
     path: Path
-    profile: Profile | None
+    chosen: Chosen | None
     error: WorkbenchError | None = None
 
 
@@ -39,7 +43,7 @@ def listing() -> tuple[Kept, ...]:
     return tuple(found)
 
 
-def load(name: str) -> Profile:
+def load(name: str) -> Chosen:
     """The user's own profile of that name, or the profile in a JSON file."""
     own = file_of(name.strip())
     if Path(name).name == name and own.is_file():
@@ -52,15 +56,15 @@ def load(name: str) -> Profile:
     return read(Path(name))
 
 
-def keep(profile: Profile, name: str, overwrite: bool = False) -> Path:
-    """Keep `profile` under `name`; its file. Raises WorkbenchError on a name that cannot be one, or is taken."""
+def keep(chosen: Chosen, name: str, overwrite: bool = False) -> Path:
+    """Keep `chosen` under `name`; its file. Raises WorkbenchError on a name that cannot be one, or is taken."""
     name = named_files.name_of(name)
     path = file_of(name)
     if path.exists() and not overwrite:
         raise WorkbenchError(
             "There is a profile called {name} already.", "Choose another name, or have it replaced.", name=name
         )
-    named_files.write(to_dict(absolute(profile)), path)
+    named_files.write(to_dict(settled(chosen)), path)
     return path
 
 
@@ -72,15 +76,21 @@ def remove(name: str) -> None:
     file_of(name.strip()).unlink(missing_ok=True)
 
 
-def to_dict(profile: Profile) -> dict[str, Any]:
+def settled(chosen: Chosen) -> Chosen:
+    """What is kept of it: the same from whatever folder it is started, without the key of engines that others run."""
+    return replace(separation.absolute(chosen), key="") if isinstance(chosen, Separation) else absolute(chosen)
+
+
+def to_dict(chosen: Chosen) -> dict[str, Any]:
     """Plain values, as a profile file holds them."""
-    return _STORED.dump_python(profile, mode="json")
+    return (_APART if isinstance(chosen, Separation) else _ONE).dump_python(chosen, mode="json")
 
 
-def read(path: Path) -> Profile:
+def read(path: Path) -> Chosen:
     """The profile in a JSON file; what is left out has its default. Raises WorkbenchError on anything unknown."""
     try:
-        return _STORED.validate_json(path.read_bytes(), extra="forbid")
+        stored = path.read_bytes()
+        return (_APART if _is_apart(stored) else _ONE).validate_json(stored, extra="forbid")
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise WorkbenchError(
@@ -92,3 +102,10 @@ def read(path: Path) -> Profile:
             "The profile {path} cannot be read: {place}: {reason}.", "Correct the file, or remove it.",
             path=str(path), place="–", reason=error.strerror or str(error),
         ) from error  # fmt: skip
+
+
+def _is_apart(stored: bytes) -> bool:
+    try:
+        return not {"prefill", "decode"}.isdisjoint(json.loads(stored))
+    except (ValueError, TypeError):  # no JSON, or no object: what is wrong with it is said where it is validated
+        return False

@@ -14,6 +14,7 @@ from workbench.catalog.folder import inspect
 from workbench.engine import address
 from workbench.engine.fit import need
 from workbench.engine.profile import Profile
+from workbench.engine.profile import absolute as absolute_profile
 from workbench.engine.together import SPARED
 from workbench.errors import WorkbenchError
 from workbench.words import Sentence
@@ -69,6 +70,16 @@ class Separation:
                 url=twice,
             )  # fmt: skip
 
+    @property
+    def profile(self) -> Profile | None:
+        """The profile of what writes the answers; None where others run that."""
+        return next((leg.profile for leg in self.decode if leg.profile), None)
+
+    @property
+    def shape(self) -> str:
+        """How many read and how many write, such as 1P1D."""
+        return f"{len(self.prefill)}P{len(self.decode)}D"
+
     def legs(self) -> dict[str, Leg]:
         """All legs by name, in the order of their start: "prefill" and "decode", numbered where there are several."""
         named = {}
@@ -87,6 +98,18 @@ def read_devices(text: str) -> tuple[int, ...]:
         raise WorkbenchError(
             "{devices} are no GPUs.", "Write the number of each once, such as 0,1.", devices=text
         ) from None
+
+
+def spread(devices: tuple[int, ...], engines: int, width: int) -> list[tuple[int, ...]]:
+    """The GPUs of each of several engines: where there are enough for all a part of them each, else the same."""
+    if engines > 1 and len(devices) == engines * width:
+        return [devices[first : first + width] for first in range(0, len(devices), width)]
+    return [devices] * engines
+
+
+def together(legs: Iterable[Leg]) -> tuple[int, ...]:
+    """The GPUs of engines of one kind, each once: what `spread` parts among them again."""
+    return tuple(dict.fromkeys(gpu for leg in legs for gpu in leg.devices))
 
 
 def role_of(name: str) -> str:
@@ -114,6 +137,17 @@ def of_profile(profile: Profile, prefill: int = 1, decode: int = 1) -> Separatio
     """So many engines of one profile; its port becomes the front's."""
     leg = Leg(replace(profile, port=0))
     return Separation((leg,) * prefill, (leg,) * decode, profile.port)
+
+
+def absolute(separation: Separation) -> Separation:
+    """The same engines, whatever folder their command is given in."""
+
+    def settled(leg: Leg) -> Leg:
+        return replace(leg, profile=leg.profile and absolute_profile(leg.profile))
+
+    return replace(
+        separation, prefill=tuple(map(settled, separation.prefill)), decode=tuple(map(settled, separation.decode))
+    )
 
 
 def of_urls(prefill: tuple[str, ...], decode: tuple[str, ...], key: str = "", port: int = 0) -> Separation:

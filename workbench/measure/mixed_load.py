@@ -198,9 +198,8 @@ async def compare_separated(
 
 def one_engine(separation: Separation) -> Profile:
     """The profile to compare with; running engines have none."""
-    profile = next((leg.profile for leg in separation.decode if leg.profile), None)
-    if profile is None:
+    if separation.profile is None:
         raise WorkbenchError(
             "Running engines cannot be compared with one engine here.", "Choose a model's folder to serve."
         )
-    return replace(profile, port=0)
+    return replace(separation.profile, port=0)
