@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from pathlib import Path
 
 import fake_engine
@@ -73,6 +74,8 @@ def test_show_prints_every_command_and_no_key(lathe):
     lines = shown.stdout.splitlines()
     assert lines[::2] == ["# prefill engine", "# decode engine", "# router"], shown.output
     assert all("--max-model-len 256" in line and "NixlConnector" in line for line in lines[1:4:2])
+    roles = [re.search('"kv_role": "(\\w+)"', line)[1] for line in lines[1:4:2]]
+    assert roles == ["kv_producer", "kv_consumer"], "vLLM's own word for an engine that is either goes"
     assert "vllm_router.launch_router" in lines[5] and "--port 9000" in lines[5] and "$LATHE_KEY" in lines[5]
 
 

@@ -98,6 +98,13 @@ def test_too_few_gpus_are_told():
     assert "no GPU here for the prefill engine" in told(separation.problems(there, CPU))
 
 
+def test_only_an_engine_that_reads_may_have_its_layers_in_groups():
+    one, two = Leg(Profile(MODEL)), Leg(Profile(MODEL, pipeline_parallel=2))
+    assert separation.problems(Separation((two,), (one,)), gpus(3)) == []
+    refused = told(separation.problems(Separation((one,), (one, two)), gpus(4)))
+    assert "decode engine 2 cannot have pipeline parallel" in refused
+
+
 def test_weights_twice_must_fit():
     made = separation.of_profile(Profile(MODEL))
     assert separation.problems(made, gpus(1, free=21 * GB)) == []

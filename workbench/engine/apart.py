@@ -127,7 +127,7 @@ class _Front:
             if leg.profile is None:
                 await attached.follow(Endpoint(leg.url, self.separation.key), tell)
                 return
-            profile = handover.connected(leg.profile, self.facts)
+            profile = handover.connected(leg.profile, separations.role_of(name), self.facts)
             env = handover.environment(leg, side_port, self.facts)
             log = self.log.with_name(f"{self.log.stem}-{name.replace(' ', '-')}.log")
             await serve.serve(profile, self.settings, tell, log, self.key, env, self._asked)

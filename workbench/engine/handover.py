@@ -15,6 +15,7 @@ from workbench.engine.separation import Leg, Separation, role_of
 from workbench.errors import WorkbenchError
 
 CONNECTOR = "--kv-transfer-config"
+ROLES = {"prefill": "kv_producer", "decode": "kv_consumer"}
 FRONT = "front"  # beside the names of the legs
 SHOWN_PORTS = 8000, 5600  # of the front and of the first side channel, in a command that is only shown
 HEALTH_S = 1
@@ -42,10 +43,10 @@ def missing(facts: EngineFacts) -> WorkbenchError | None:
     )  # fmt: skip
 
 
-def connected(profile: Profile, facts: EngineFacts) -> Profile:
-    """The profile of an engine that hands its KV cache over and takes others'."""
+def connected(profile: Profile, role: str, facts: EngineFacts) -> Profile:
+    """The profile of an engine that hands its KV cache over, "prefill", or takes others', "decode"."""
     config = {
-        "kv_connector": "NixlConnector", "kv_role": "kv_both",
+        "kv_connector": "NixlConnector", "kv_role": ROLES[role],
         # A cache that does not arrive is an error at once. To compute the prompt again would hide it as a slow answer,
         # and slow all others on the engine that is there to keep them fast.
         "kv_load_failure_policy": "fail",
@@ -99,7 +100,7 @@ def shown(separation: Separation, facts: EngineFacts) -> dict[str, Command]:
     for number, (name, leg) in enumerate(separation.legs().items(), 1):
         urls[name] = leg.url or f"http://{HOST}:{front + number}"
         if leg.profile:
-            profile = connected(drafts.settle(leg.profile, facts), facts)
+            profile = connected(drafts.settle(leg.profile, facts), role_of(name), facts)
             built = command.build(profile, front + number, separation.key, facts)
             commands[name] = replace(built, env={**built.env, **environment(leg, side + number - 1, facts)})
     commands[FRONT] = router(urls, front, 29000, separation.key, facts.python)

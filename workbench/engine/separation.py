@@ -159,7 +159,7 @@ def of_urls(prefill: tuple[str, ...], decode: tuple[str, ...], key: str = "", po
 def problems(separation: Separation, devices: list[Device]) -> list[Sentence]:
     """What stands against a start on these devices; nothing where it can begin. Reads the models' headers."""
     legs = _started(separation, devices)
-    found = [*_differences(legs), *_absent(legs, devices)]
+    found = [*_differences(legs), *_grouped(legs), *_absent(legs, devices)]
     return found or list(_memory(legs, devices))
 
 
@@ -272,6 +272,16 @@ def _label(field: str) -> Sentence:
     if field == "model":
         return Sentence("The model's folder")
     return Sentence(next(each.metadata["label"] for each in fields(Profile) if each.name == field))
+
+
+def _grouped(legs: dict[str, Leg]) -> Iterator[Sentence]:
+    """Engines that write and have their layers in groups, which vLLM's connector refuses."""
+    for name, leg in legs.items():
+        if role_of(name) == "decode" and leg.profile.pipeline_parallel > 1:
+            yield Sentence(
+                "The {name} cannot have pipeline parallel: vLLM hands no cache over to such an engine.",
+                {"name": label(name)},
+            )
 
 
 def _absent(legs: dict[str, Leg], devices: list[Device]) -> Iterator[Sentence]:
