@@ -20,3 +20,9 @@ class WorkbenchError(Exception):
     @property
     def hint(self) -> str:
         return say(self.hint_template, **self.values) if self.hint_template else ""
+
+
+def first_line(error: BaseException) -> str:
+    """What an error of somebody else's says, as a part of a sentence; its type where it says nothing."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    return next(filter(None, lines), type(error).__name__).rstrip(".:")

@@ -18,7 +18,7 @@ from typing import Any
 
 import psutil
 
-from workbench import admission, job_needs, paths, process
+from workbench import admission, job_needs, json_file, paths, process
 from workbench.admission import Ask
 from workbench.errors import WorkbenchError
 from workbench.events import Cancelled, Event, Failed, Finished, decode, encode
@@ -71,7 +71,7 @@ def create(kind: str, spec: Mapping[str, Any]) -> Path:
 
 def again(folder: Path) -> Path:
     """A new job that does what an ended one was asked to do, changes on the way included."""
-    job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
+    job = json_file.read(folder / "job.json")
     new = create(job["kind"], job["spec"])
     if (folder / "amendments.jsonl").is_file():
         shutil.copyfile(folder / "amendments.jsonl", new / "amendments.jsonl")
@@ -97,7 +97,7 @@ async def run(folder: Path, on_event: Callable[[Event], None], settings: Setting
         on_event(event)
 
     command = [settings.interpreter, "-m", "workbench.worker", str(folder)]
-    job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
+    job = json_file.read(folder / "job.json")
     kind, spec = job["kind"], job["spec"]
     name = Path(spec.get("model") or spec.get("original") or "").name
     waits = folder / WAITING
@@ -140,13 +140,13 @@ def replay(folder: Path) -> Iterator[Event]:
 
 def change(folder: Path, spec: Mapping[str, Any]) -> None:
     """Ask something else of a job that has not begun."""
-    job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
+    job = json_file.read(folder / "job.json")
     _write(folder / "job.json", job | {"spec": dict(spec)})
 
 
 def spec_of(folder: Path) -> dict[str, Any]:
     """What the job was asked to do."""
-    return json.loads((folder / "job.json").read_text(encoding="utf-8"))["spec"]
+    return json_file.read(folder / "job.json")["spec"]
 
 
 def listing() -> list[Job]:
@@ -154,7 +154,7 @@ def listing() -> list[Job]:
     found = []
     for folder in paths.inside_home("jobs").iterdir():
         try:
-            job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
+            job = json_file.read(folder / "job.json")
             found.append(Job(folder, job["kind"], job["spec"], datetime.fromtimestamp(job["created"]), _state(folder)))
         except (OSError, ValueError, KeyError):
             continue

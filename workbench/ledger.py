@@ -16,7 +16,7 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from uuid import uuid4
 
-from workbench import guard, memory, paths
+from workbench import guard, json_file, memory, paths
 from workbench.book import Book, Entry, Shortage, balanced
 from workbench.memory import Measured
 
@@ -132,7 +132,7 @@ def _write(entry: Entry) -> None:
 
 def _read(file: Path) -> Entry | None:
     try:
-        stored = json.loads(file.read_text(encoding="utf-8"))
+        stored = json_file.read(file)
         # A newer Lathe may tell more.
         entry = Entry(**{each.name: stored[each.name] for each in fields(Entry) if each.name in stored})
         return replace(

@@ -1,6 +1,5 @@
 """What a killed window and guard left behind, told from strangers by pid and start time."""
 
-import json
 import os
 import signal
 import time
@@ -9,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench import guard, paths
+from workbench import guard, json_file, paths
 
 KILLED_S = 3.0
 
@@ -109,6 +108,6 @@ def _guarded(record: Path) -> bool:
 
 def _content(record: Path) -> dict:
     try:
-        return json.loads(record.read_text(encoding="utf-8"))
+        return json_file.read(record)
     except (OSError, ValueError):
         return {}

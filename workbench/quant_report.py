@@ -14,7 +14,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from workbench import figures, jobs, paths
+from workbench import figures, jobs, json_file, paths
 from workbench import plan as plans
 from workbench import recipe as recipes
 from workbench.catalog import folder as catalog
@@ -86,7 +86,7 @@ def of_job(job: Path) -> Path:
     """The page of a job's report in the chosen language, made from its events where the worker came to no end."""
     file = job / "report.json"
     if file.is_file():
-        return _page(job, json.loads(file.read_text(encoding="utf-8")))
+        return _page(job, json_file.read(file))
     try:
         spec, events = jobs.spec_of(job), list(jobs.replay(job))
         failed = next((event for event in events if isinstance(event, Failed)), None)

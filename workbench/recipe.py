@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from workbench import paths
+from workbench import json_file, paths
 from workbench.choice import AUTO, BITS, GROUP_SIZES, KEEP, PLAIN, WHOLE_ROW, Choice
 from workbench.errors import WorkbenchError
 from workbench.option import check_closed, label_of, option
@@ -160,7 +160,7 @@ def load(name: str) -> Recipe:
 def read(path: Path) -> Recipe:
     """The recipe in a JSON file, named after the file where it has no name."""
     try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
+        stored = json_file.read(path, "utf-8-sig")  # with the mark that some editors put first
     except ValueError as error:
         raise WorkbenchError(
             "{path} is not valid JSON: {reason}.", "Correct the file, or start from a preset: {presets}.",

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from workbench import moments_kept
+from workbench import json_file, moments_kept
 from workbench import plan as plans
 from workbench.catalog.linears import Linear
 from workbench.catalog.model import Model
@@ -88,7 +88,7 @@ def _fits(event: SensitivityMeasured, entry: Planned) -> bool:
 
 def _read(file: Path) -> tuple[list[SensitivityMeasured], list[str]]:
     try:
-        stored = json.loads(file.read_text(encoding="utf-8"))
+        stored = json_file.read(file)
         return [SensitivityMeasured(**fields) for fields in stored["measured"]], list(stored["unreached"])
     except (OSError, ValueError, TypeError, KeyError):
         return [], []  # measured anew

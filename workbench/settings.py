@@ -6,7 +6,7 @@ import sys
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from workbench import paths
+from workbench import json_file, paths
 from workbench.errors import WorkbenchError
 from workbench.option import is_possible, option
 
@@ -37,7 +37,7 @@ def load() -> Settings:
     """The stored settings; defaults where none are. A damaged file is set aside, not lost."""
     path = paths.home() / "settings.json"
     try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
+        stored = json_file.read(path)
         assert isinstance(stored, dict), type(stored)
     except FileNotFoundError:
         return Settings()

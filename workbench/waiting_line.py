@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from workbench import admission, overnight, paths
+from workbench import admission, json_file, overnight, paths
 from workbench import recipe as recipes
 from workbench.errors import WorkbenchError
 from workbench.events import Event
@@ -144,7 +144,7 @@ def _stored(outcome: Outcome) -> dict[str, Any]:
 def _read(file: Path) -> list[Entry]:
     """What was kept; nothing where the file is missing or damaged."""
     try:
-        return [_entry(stored) for stored in json.loads(file.read_text(encoding="utf-8"))]
+        return [_entry(stored) for stored in json_file.read(file)]
     except (OSError, ValueError, KeyError, TypeError, WorkbenchError):
         return []
 

@@ -1,16 +1,16 @@
 """The configuration of a model, whose fields have other names in other families."""
 
-import json
 from pathlib import Path
 from typing import Any
 
+from workbench import json_file
 from workbench.errors import WorkbenchError
 
 
 def read_config(folder: Path) -> dict[str, Any]:
     """config.json of a folder. Raises WorkbenchError when it is absent or no JSON object."""
     try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        config = json_file.read(folder / "config.json")
         if not isinstance(config, dict):
             raise ValueError(type(config))
     except FileNotFoundError as error:

@@ -7,6 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from workbench import json_file
 from workbench.catalog.problem import Problem
 from workbench.words import Sentence
 
@@ -64,7 +65,7 @@ def read(folder: Path, config: dict[str, Any]) -> Endings:
 def _json(path: Path) -> dict[str, Any]:
     """The object in a side file; empty where the file is absent or damaged."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json_file.read(path)
     except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

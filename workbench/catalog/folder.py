@@ -1,10 +1,10 @@
 """One model folder, read from its configuration and the headers of its weights alone."""
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from workbench import json_file
 from workbench.catalog import dtypes, endings, gguf, linears, problem, quantized, rope, weights
 from workbench.catalog.config import first_text, read_config, text_part, whole
 from workbench.catalog.headers import Tensor
@@ -53,8 +53,8 @@ def inspect(folder: Path) -> Model:
 def failed_check(folder: Path) -> Sentence | None:
     """What a result of ours failed after it was written; such a folder is marked."""
     try:
-        marker = json.loads((folder / "lathe-failed.json").read_text(encoding="utf-8"))
-        return Sentence(marker["message"], marker["values"])
+        marker = json_file.read(folder / "lathe-failed.json")
+        return Sentence(str(marker["message"]), dict(marker["values"]))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError):

@@ -12,6 +12,11 @@ from pathlib import Path
 from workbench.errors import WorkbenchError
 
 LONGEST = 100_000_000  # bytes of JSON that the format's own reader accepts
+# Bytes of one value; types that are not here hold several values in a byte, or are not known.
+WIDTHS = {
+    "F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1,
+    "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U64": 8, "U32": 4, "U16": 2, "U8": 1, "BOOL": 1,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,5 +76,13 @@ def _parse(header: dict, file: str, start: int) -> tuple[Tensor, ...]:
         whole = all(type(number) is int and number >= 0 for number in (*shape, begin, end))
         if not whole or end < begin or not isinstance(entry["dtype"], str):
             raise ValueError(name)
+        name.encode()  # a half of a surrogate pair can be read from JSON, but never written
         tensors.append(Tensor(name, entry["dtype"], shape, file, start + begin, end - begin))
-    return tuple(sorted(tensors, key=lambda tensor: tensor.offset))
+    tensors.sort(key=lambda tensor: tensor.offset)
+    at = start
+    for tensor in tensors:
+        fits = tensor.bytes == tensor.elements * WIDTHS.get(tensor.dtype, 0) or tensor.dtype not in WIDTHS
+        if not fits or (tensor.bytes and tensor.offset < at):  # values that belong to two tensors
+            raise ValueError(tensor.name)
+        at = tensor.offset + tensor.bytes
+    return tuple(tensors)

@@ -1,6 +1,5 @@
 """What this machine's memory delivers at best, measured here: the highest that was ever seen of this processor."""
 
-import json
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from workbench import named_files, paths
+from workbench import json_file, named_files, paths
 from workbench.errors import WorkbenchError
 
 BLOCK = 64 << 20  # bytes a thread reads in a pass; larger than its share of the caches
@@ -63,7 +62,7 @@ def _threads() -> int:
 def _read(path: Path) -> dict[str, float]:
     """What the file holds by processor and threads; what is damaged of it counts as none and is written anew."""
     try:
-        stored: Any = json.loads(path.read_text(encoding="utf-8"))
+        stored: Any = json_file.read(path)
         return {name: float(value) for name, value in stored.items() if _is_bandwidth(value)}
     except (OSError, ValueError, AttributeError, RecursionError):
         return {}

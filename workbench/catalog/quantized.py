@@ -1,6 +1,5 @@
 """How the weights of a checkpoint are quantized, whoever made it."""
 
-import json
 import re
 import struct
 from collections.abc import Iterable
@@ -8,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from workbench import json_file
 from workbench.catalog import headers, schemes, unlabelled
 from workbench.catalog.headers import Tensor
 from workbench.catalog.schemes import Scheme
@@ -104,7 +104,7 @@ def find(folder: Path, tensors: Iterable[Tensor], *configs: dict[str, Any]) -> Q
             return replace(found, gaps=_gaps(folder, tensors, found))
     for name, method in (*OWN_FILES.items(), (_MODELOPT_FILE, "modelopt")):
         try:
-            stored = json.loads((folder / name).read_text(encoding="utf-8"))
+            stored = json_file.read(folder / name)
         except (OSError, ValueError):
             continue
         if isinstance(stored, dict) and stored:
@@ -116,7 +116,7 @@ def find(folder: Path, tensors: Iterable[Tensor], *configs: dict[str, Any]) -> Q
 def of_folder(folder: Path) -> Quantized | None:
     """The same from the configuration files, where they can be read: this is all that an engine looks at first."""
     try:
-        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        config = json_file.read(folder / CONFIG)
     except (OSError, ValueError):
         return None
     if not isinstance(config, dict):

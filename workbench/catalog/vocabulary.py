@@ -11,6 +11,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from workbench import json_file
+
 # Beside the merges, how text becomes tokens; the parts that only write text again are left out.
 _CUTTING = ("normalizer", "pre_tokenizer")
 _FILES = ("tokenizer.json", "vocab.json", "merges.txt", "added_tokens.json")
@@ -155,4 +157,4 @@ def _digest(how: Sequence[Any]) -> str:
 
 
 def _json(file: Path) -> dict[str, Any]:
-    return json.loads(file.read_text(encoding="utf-8"))
+    return json_file.read(file)

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from workbench import json_file
 from workbench.catalog import headers
 from workbench.catalog.headers import Tensor
 from workbench.catalog.problem import QUANTIZE, SERVE, Problem
@@ -38,16 +39,19 @@ def read(folder: Path) -> Weights:
     """The tensors of a folder. Absent and damaged files become problems, not errors."""
     problems: list[Problem] = []
     names, missing, expected = _files(folder, problems)
-    tensors: list[Tensor] = []
+    tensors: dict[str, Tensor] = {}
+    twice: list[Tensor] = []
     for name in names:
         try:
-            tensors += headers.read(folder / name)
+            for tensor in headers.read(folder / name):
+                if tensors.setdefault(tensor.name, tensor) is not tensor:
+                    twice.append(tensor)
         except WorkbenchError as error:
             hint = Sentence(error.hint_template, error.values)
             problems.append(Problem("damaged_file", Sentence(error.message, error.values), hint, ALL))
     if missing:
         problems.append(_incomplete(missing))
-    lost = [] if missing or problems else sorted(set(expected) - {tensor.name for tensor in tensors})
+    lost = [] if missing or problems else sorted(expected.keys() - tensors.keys())
     if lost:
         problems.append(
             Problem(
@@ -61,7 +65,25 @@ def read(folder: Path) -> Weights:
                 ALL,
             )
         )
-    return Weights(tuple(tensors), missing, tuple(problems))
+    if twice:
+        problems.append(_twice(twice, tensors))
+    return Weights(tuple(tensors.values()), missing, tuple(problems))
+
+
+def _twice(tensors: list[Tensor], first: dict[str, Tensor]) -> Problem:
+    """Readers differ in which of the two they take."""
+    name = tensors[0].name
+    values = {"count": len(tensors), "name": name, "one": first[name].file, "other": tensors[0].file}
+    return Problem(
+        "stored_twice",
+        Sentence(
+            "{count} {count:tensor is|tensors are} stored twice, such as {name} in {one} and {other}: which counts "
+            "is not known.",
+            values,
+        ),
+        Sentence("Download or copy the model again."),
+        (QUANTIZE,),
+    )
 
 
 def _incomplete(missing: tuple[Missing, ...]) -> Problem:
@@ -90,7 +112,7 @@ def _files(folder: Path, problems: list[Problem]) -> tuple[list[str], tuple[Miss
             )
         else:
             counts = Counter(index.values())
-            gone = tuple(Missing(name, counts[name]) for name in sorted(counts) if not (folder / name).is_file())
+            gone = tuple(Missing(name, counts[name]) for name in sorted(counts) if not _is_there(folder / name))
             absent = {gap.file for gap in gone}
             return [name for name in sorted(counts) if name not in absent], gone, index
     present = sorted(path.name for path in folder.glob("*.safetensors") if path.is_file())
@@ -103,12 +125,20 @@ def _files(folder: Path, problems: list[Problem]) -> tuple[list[str], tuple[Miss
 
 def _index(path: Path) -> dict[str, str] | None:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
+        found = json_file.read(path)["weight_map"]
         # A name with a folder in it could point out of the model's folder.
         sound = all(isinstance(name, str) and name == Path(name).name and name for name in found.values())
+        json.dumps([*found, *found.values()], ensure_ascii=False).encode()  # half a letter is in no file's name
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     return found if sound and found else None
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # such as a name that is too long for a file
+        return False
 
 
 def _gaps(present: list[str]) -> tuple[Missing, ...]:

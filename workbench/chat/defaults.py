@@ -4,11 +4,11 @@ They come from generation_config.json. A request that sets only its temperature 
 1 from there, so they are shown, and can be left out.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from workbench import json_file
 from workbench.engine.client import Sampling
 
 # What vLLM computes with where neither request nor model says anything: each leaves the probabilities as they are.
@@ -20,7 +20,7 @@ Values = Mapping[str, float | int]
 def of_model(folder: Path) -> dict[str, float | int]:
     """The model's own values that change anything; none where its file is missing or no JSON."""
     try:
-        stored = json.loads((folder / "generation_config.json").read_text(encoding="utf-8"))
+        stored = json_file.read(folder / "generation_config.json")
     except (OSError, ValueError):
         return {}
     if not isinstance(stored, dict):

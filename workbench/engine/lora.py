@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from workbench import json_file
 from workbench.engine.profile import Adapter
 from workbench.errors import WorkbenchError
 
@@ -14,7 +15,7 @@ RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # what vLLM reserves memory for
 def rank_of(folder: Path) -> int:
     """The rank that an adapter's own config names; a sentence where the folder holds no LoRA adapter."""
     try:
-        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        config = json_file.read(folder / CONFIG)
         ranks = [config["r"], *config.get("rank_pattern", {}).values()]
         if config.get("peft_type", "LORA") != "LORA" or not all(type(rank) is int and rank > 0 for rank in ranks):
             raise ValueError(config)

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from workbench import named_files, paths
+from workbench import json_file, named_files, paths
 from workbench.catalog.devices import Device
 from workbench.engine.profile import Profile, absolute
 from workbench.engine.profiles_kept import to_dict
@@ -88,7 +88,7 @@ def _weighed(folder: Path) -> int:
 def _read(path: Path) -> Kept | None:
     """What the file holds; a damaged one counts as none and is written anew."""
     try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
+        stored = json_file.read(path)
         told = {name: stored["memory"].get(name) for name in (each.name for each in fields(EngineMemory))}
         if not all(value is None or _is_figure(value) for value in told.values()):
             return None

@@ -1,7 +1,6 @@
 """Refuses an engine whose context cannot fit, before its weights are loaded for minutes."""
 
-import json
-
+from workbench import json_file
 from workbench.catalog.capacity import Device, devices
 from workbench.catalog.folder import inspect
 from workbench.engine import memory_kept
@@ -47,7 +46,7 @@ def check(profile: Profile, interpreter: str, device: Device) -> None:
 def forgets(profile: Profile) -> bool:
     """Whether some layers look back only so far, or keep a state in place of tokens: a token then takes less."""
     try:
-        config = json.loads((profile.model / "config.json").read_text(encoding="utf-8"))
+        config = json_file.read(profile.model / "config.json")
         texts = [config, config.get("text_config") or {}]
         return any(map(_forgets, texts))
     except (OSError, ValueError, AttributeError, TypeError):

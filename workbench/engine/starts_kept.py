@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from workbench import named_files, paths
+from workbench import json_file, named_files, paths
 from workbench.engine.profile import Profile, absolute
 from workbench.engine.profiles_kept import to_dict
 from workbench.errors import WorkbenchError
@@ -42,7 +42,7 @@ def _file(profile: Profile, interpreter: str) -> Path:
 def _starts(path: Path) -> list[dict[str, float]]:
     """What the file holds; a damaged one counts as none and is written anew."""
     try:
-        stored: Any = json.loads(path.read_text(encoding="utf-8"))["starts"]
+        stored: Any = json_file.read(path)["starts"]
         return [{str(name): float(value) for name, value in start.items()} for start in stored]
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return []

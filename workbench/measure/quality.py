@@ -111,13 +111,14 @@ def compare(original: Skeleton, candidates: Mapping[str, Reader], sequences: Seq
             for own, state, (_, head) in zip(sums[1:], states[1:], ends[1:], strict=True):
                 own.add(right, log_softmax(original.logits(state[rows] @ head.T), -1), following[rows])
     yield Advanced(len(original) + 1)
+    original_perplexity = sums[0].perplexity("the original")
     for name, own in zip(candidates, sums[1:], strict=True):
         yield QualityMeasured(
             name=name,
             tokens=own.tokens,
             kl=own.kl / own.tokens,
-            perplexity=math.exp(own.loss / own.tokens),
-            original_perplexity=math.exp(sums[0].loss / own.tokens),
+            perplexity=own.perplexity(name),
+            original_perplexity=original_perplexity,
             top1_agreement=own.same / own.tokens,
         )
 
@@ -135,6 +136,18 @@ class _Sums:
         self.kl += (right.exp() * (right - ours)).sum(dtype=torch.float64).item()
         self.loss -= ours.gather(1, following[:, None]).sum(dtype=torch.float64).item()
         self.same += int((right.argmax(-1) == ours.argmax(-1)).sum())
+
+    def perplexity(self, name: str) -> float:
+        """exp of the mean loss. Raises WorkbenchError where the model `name` gives no numbers to speak of."""
+        try:
+            if not math.isfinite(self.kl):
+                raise OverflowError
+            return math.exp(self.loss / self.tokens)
+        except OverflowError as error:
+            raise WorkbenchError(
+                "What {name} answers is not finite, so it cannot be measured.",
+                "Its weights are too large for their type, or damaged: fetch the model again.", name=name,
+            ) from error  # fmt: skip
 
 
 def _normed(norm: nn.Module, states: Tensor, device: torch.device) -> Tensor:

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from workbench import figures
+from workbench import figures, json_file
 from workbench.adaption import Adaption, plan
-from workbench.errors import WorkbenchError
+from workbench.errors import WorkbenchError, first_line
 from workbench.events import Advanced, Event, Finished, Note, Stage
 from workbench.quantization import place
 from workbench.quantization.checkpoint import Checkpoint
@@ -51,8 +51,8 @@ class Adapted(Checkpoint):
                     shutil.copyfile(self.chosen.target.folder / name, self.folder / name)
 
     def _write_config(self) -> None:
-        config = json.loads((self.source / "config.json").read_text(encoding="utf-8"))
-        theirs = json.loads((self.chosen.target.folder / "config.json").read_text(encoding="utf-8"))
+        config = json_file.read(self.source / "config.json")
+        theirs = json_file.read(self.chosen.target.folder / "config.json")
         inner = config.get("text_config") if isinstance(config.get("text_config"), dict) else config
         inner["vocab_size"] = self.chosen.size
         for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
@@ -121,7 +121,7 @@ def _prove(chosen: Adaption, folder: Path) -> Iterator[Event]:
         AutoConfig.from_pretrained(chosen.draft.folder)
     except (ValueError, OSError, ImportError) as error:
         yield Note("The copy was not run: transformers cannot load this draft ({reason}).",
-                   {"reason": str(error).splitlines()[0]}, level="warning")  # fmt: skip
+                   {"reason": first_line(error)}, level="warning")  # fmt: skip
         return
     known = [number for number, row in enumerate(chosen.rows) if row is not None]
     prompt = known[:: max(1, len(known) // PROMPT)][:PROMPT]

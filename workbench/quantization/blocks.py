@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from workbench.errors import WorkbenchError
+from workbench.errors import WorkbenchError, first_line
 from workbench.quantization import packing, precision, refusals
 from workbench.quantization.experts import fused, opened, same
 from workbench.quantization.names import block_lists, in_code
@@ -52,10 +52,12 @@ class Skeleton:
             self._check_shape()
             self._shell = Shell(self.config, self.layers, attention, device)
             ending, entry = self._shell.ending(), self._shell.entry()
-        except (OSError, ValueError, KeyError, AttributeError, TypeError, RuntimeError) as error:
+        except WorkbenchError:
+            raise
+        except Exception as error:  # the model's own code and configuration raise whatever they like
             raise WorkbenchError(
                 "The model in {folder} cannot be built: {reason}.", "Check its config.json.",
-                folder=str(folder), reason=(str(error).splitlines() or [type(error).__name__])[0].rstrip("."),
+                folder=str(folder), reason=first_line(error),
             ) from error  # fmt: skip
         self.usual = self._is_usual()
         self._name_parts()
@@ -68,6 +70,12 @@ class Skeleton:
 
     def __len__(self) -> int:
         return len(self.layers)
+
+    @property
+    def positions(self) -> int:
+        """The longest context in tokens; 0 where the configuration names none."""
+        named = getattr(self.config, "max_position_embeddings", 0)
+        return named if isinstance(named, int) and named > 0 else 0
 
     def name(self, index: int, part: str = "") -> str:
         """The full name of a block or of a module in it."""
@@ -111,6 +119,13 @@ class Skeleton:
         if unknown := {name for name in tensors.keys() - wanted if not name.endswith("inv_freq")}:
             self.refuse(refusals.UNKNOWN_TENSOR, name=self.name(index, min(unknown)))
         state = {name: tensors[name].to(torch.float32) for name in wanted}
+        for name, parameter in block.state_dict().items():
+            if (found := state[name].shape) != parameter.shape:
+                raise WorkbenchError(
+                    "The tensor {name} is {found}, but config.json makes it {wanted}.",
+                    "Its config.json or its weights are another model's: fetch the model again.",
+                    name=self.name(index, name), found=_sizes(found), wanted=_sizes(parameter.shape),
+                )  # fmt: skip
         block.load_state_dict(state, strict=False, assign=True)
         block.position = index
         return block.requires_grad_(False).eval()
@@ -166,10 +181,19 @@ class Skeleton:
         """
         block = self.load(0)
         try:
-            self.run(block, torch.zeros(1, 4, self.config.hidden_size, device=self.device))
-        except (ValueError, TypeError, RuntimeError, AttributeError, IndexError) as error:
-            self.refuse(refusals.STOPPED, reason=(str(error).splitlines() or [type(error).__name__])[0])
-        self.usual = self.usual and self._proved(block)
+            some = torch.linspace(-1, 1, 4 * self.config.hidden_size, device=self.device)
+            left = self.run(block, some.view(1, 4, -1))
+            usual = self.usual and self._proved(block)
+        except WorkbenchError:
+            raise
+        except Exception as error:  # the model's own code raises whatever it likes
+            self.refuse(refusals.STOPPED, reason=first_line(error))
+        # Attention may take positions that are no numbers for words to be left out, and go on.
+        given = self._shell.arguments(0, 4)[1].get("position_embeddings", ())
+        given = (given,) if isinstance(given, Tensor) else given or ()  # DeepSeek-V2 turns by one complex tensor
+        if not all(bool(tensor.isfinite().all()) for tensor in (left, *given)):
+            self.refuse(refusals.NOT_FINITE)
+        self.usual = usual
         for index, layer in enumerate(self.layers):
             for path, module in fused(layer).items():
                 expert = self.load(index).get_submodule(path)[0]
@@ -236,6 +260,10 @@ class Skeleton:
         )  # fmt: skip
 
 
+def _sizes(shape: torch.Size) -> str:
+    return " × ".join(map(str, shape)) or "1"
+
+
 def _has(block: nn.Module, path: str) -> bool:
     try:
         block.get_submodule(path)
@@ -245,7 +273,7 @@ def _has(block: nn.Module, path: str) -> bool:
 
 
 def _near(ours: Tensor, right: Tensor) -> bool:
-    return torch.allclose(ours, right, rtol=1e-3, atol=1e-4 * right.abs().max().item())
+    return torch.allclose(ours, right, rtol=1e-3, atol=1e-4 * right.abs().nan_to_num().max().item())
 
 
 @contextmanager

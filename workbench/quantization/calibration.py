@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from workbench import paths
-from workbench.errors import WorkbenchError
+from workbench.errors import WorkbenchError, first_line
 from workbench.quantization.dialogue import token_ids
 
 DOCUMENT = "<|document|>"
@@ -44,10 +44,10 @@ def tokenizer_of(folder: Path) -> PreTrainedTokenizerBase:
     """The model's tokenizer, from its folder alone."""
     try:
         return AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:  # its files may hold anything, and each reader raises its own
         raise WorkbenchError(
             "The tokenizer in {folder} cannot be read: {reason}.", "Fetch the model's tokenizer files again.",
-            folder=str(folder), reason=str(error).splitlines()[0].rstrip("."),
+            folder=str(folder), reason=first_line(error),
         ) from error  # fmt: skip
 
 
@@ -57,15 +57,16 @@ def documents(source: Path) -> list[str]:
     try:
         if source.is_dir():
             return _mixed([documents(file) for file in sorted(source.glob("*.txt"))])
-        content = source.read_text(encoding="utf-8")
+        content = source.read_text(encoding="utf-8-sig")
         if source.suffix == ".jsonl":
-            return [json.loads(line)["text"] for line in content.splitlines() if line.strip()]
+            # Not splitlines(): JSON may hold the other line ends that Unicode knows.
+            return [_text(line) for line in content.split("\n") if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
         raise WorkbenchError(
             "The text {path} cannot be read: {reason}.", "Choose a readable text file in UTF-8.",
             path=str(source), reason=getattr(error, "strerror", None) or str(error).rstrip("."),
         ) from error  # fmt: skip
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise WorkbenchError(
             "The file {path} is not JSON lines with a text in each.",
             'Write one {{"text": "…"}} per line, or plain text.',
@@ -79,6 +80,13 @@ def documents(source: Path) -> list[str]:
         else:
             current.append(line)
     return [part.strip() for part in (*parts, "".join(current)) if part.strip()]
+
+
+def _text(line: str) -> str:
+    found = json.loads(line)["text"]
+    if not isinstance(found, str):
+        raise TypeError(found)
+    return found
 
 
 def _mixed(files: list[list[str]]) -> list[str]:

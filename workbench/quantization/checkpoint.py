@@ -10,6 +10,7 @@ from compressed_tensors.quantization import QuantizationConfig
 from safetensors.torch import save_file
 from torch import Tensor
 
+from workbench import json_file
 from workbench.catalog.linears import ENCODER
 from workbench.plan import Plan, Planned
 from workbench.quantization import side_files
@@ -122,7 +123,7 @@ class Checkpoint:
         (self.folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=1), encoding="utf-8")
 
     def _write_config(self) -> None:
-        config = json.loads((self.source / "config.json").read_text(encoding="utf-8"))
+        config = json_file.read(self.source / "config.json")
         if self.plan.quantized:
             config["quantization_config"] = quantization_config(self.plan)
         text = json.dumps(config, indent=2, ensure_ascii=False)

@@ -151,7 +151,7 @@ def _sequences(skeleton: Skeleton, recipe: Recipe) -> Sequences:
     own = recipe.calibration_file
     texts = calibration.documents(Path(own)) if own else calibration.own_text()
     tokenizer = calibration.tokenizer_of(skeleton.weights.folder)
-    length = min(recipe.length, getattr(skeleton.config, "max_position_embeddings", recipe.length))
+    length = min(recipe.length, skeleton.positions or recipe.length)
     return calibration.sequences(texts, tokenizer, length, recipe.samples * recipe.length, recipe.seed)
 
 

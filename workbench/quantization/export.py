@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from workbench import __version__
+from workbench import __version__, json_file
 from workbench.errors import WorkbenchError
 from workbench.events import Advanced, Event, Finished, Note, Stage
 from workbench.export import Export, Stored, plan
@@ -28,7 +28,7 @@ class Exported(Checkpoint):
         self.named = named
 
     def _write_config(self) -> None:
-        config = json.loads((self.source / "config.json").read_text(encoding="utf-8"))
+        config = json_file.read(self.source / "config.json")
         config.pop("compression_config", None)
         config["quantization_config"] = self.named
         _write(self.folder / "config.json", config)

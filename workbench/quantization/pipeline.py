@@ -60,6 +60,7 @@ def _run(spec: Mapping[str, Any], folder: Path, told: list[Event]) -> Iterator[E
     place.purge(target)
     place.check_name(target, bool(spec.get("replace")))
     place.check_space(target, plan.predicted_bytes + SIDE_BYTES)
+    side_files.require_readable(source)
     skeleton = Skeleton(source, device_of(spec))
     skeleton.require(planned.linear.name for planned in plan.quantized)
     result = Checkpoint(source, target, plan)
@@ -125,7 +126,8 @@ def _measure(skeleton: Skeleton, plan: Plan, result: Checkpoint, held: int, with
     sequences = quality.held(skeleton.weights.folder, held)
     candidates: dict[str, quality.Reader] = {result.target.name: Skeleton(result.folder, skeleton.device)}
     if with_rtn:
-        candidates["RTN"] = quality.Plain(skeleton, by_block(plan))
+        # The result has the first right to the name.
+        candidates["RTN" if result.target.name != "RTN" else "plain RTN"] = quality.Plain(skeleton, by_block(plan))
     for event in quality.compare(skeleton, candidates, sequences):
         yield event
         if isinstance(event, QualityMeasured) and event.name == result.target.name:

@@ -1,7 +1,6 @@
 """Where the result goes: is the name free, is there space, and what did a killed run leave there."""
 
 import errno
-import json
 import os
 import re
 import shutil
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
+from workbench import json_file
 from workbench.errors import WorkbenchError
 
 
@@ -51,7 +51,7 @@ def check_name(target: Path, replace: bool) -> None:
     if not target.exists() or (target.is_dir() and not any(target.iterdir())):
         return
     try:
-        earlier = "quantization_config" in json.loads((target / "config.json").read_text(encoding="utf-8"))
+        earlier = "quantization_config" in json_file.read(target / "config.json")
     except (OSError, ValueError):
         earlier = False
     if not earlier:

@@ -16,4 +16,5 @@ NOT_A_LINEAR = Sentence("{architecture} cannot be quantized: in its code {name} 
 EXPERTS = Sentence("{architecture} cannot be quantized: its experts do more than down(act(gate) · up).")
 ENTRY = Sentence("{architecture} cannot be quantized: more than a factor is applied to its embeddings.")
 ENDING = Sentence("{architecture} cannot be quantized: what it does to its logits is not known.")
+NOT_FINITE = Sentence("{architecture} cannot be quantized: what its first block gives is not finite.")
 STOPPED = Sentence("{architecture} cannot be quantized: its first block does not run by itself ({reason}).")

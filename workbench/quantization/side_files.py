@@ -1,6 +1,5 @@
 """The files that go with a model's weights: copied as they are, and looked at before the long run begins."""
 
-import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -8,6 +7,8 @@ from pathlib import Path
 
 from transformers import GenerationConfig, PreTrainedTokenizerBase
 
+from workbench import json_file
+from workbench.errors import WorkbenchError, first_line
 from workbench.events import Note
 
 PATTERNS = (
@@ -33,9 +34,21 @@ STRINGS = (
 
 def copy(source: Path, target: Path) -> None:
     """Copied as they are: transformers would refuse to save some generation configs that it reads."""
-    for pattern in PATTERNS:
-        for file in source.glob(pattern):
-            shutil.copyfile(file, target / file.name)
+    for file in _all(source):
+        shutil.copyfile(file, target / file.name)
+
+
+def require_readable(source: Path) -> None:
+    """Refuse what `copy` could not read after the long run."""
+    for file in _all(source):
+        try:
+            with file.open("rb") as opened:
+                opened.read(1)
+        except OSError as error:
+            raise WorkbenchError(
+                "{file} of the model cannot be read: {reason}.", "Check its rights, or fetch the file again.",
+                file=file.name, reason=error.strerror or first_line(error),
+            ) from error  # fmt: skip
 
 
 def notes(source: Path) -> Iterator[Note]:
@@ -44,12 +57,16 @@ def notes(source: Path) -> Iterator[Note]:
     if not file.is_file():
         return
     try:
-        GenerationConfig.from_dict(json.loads(file.read_text(encoding="utf-8"))).validate(strict=True)
+        GenerationConfig.from_dict(json_file.read(file)).validate(strict=True)
     except (ValueError, TypeError, OSError) as error:
         yield Note(
             "generation_config.json is copied as it is; transformers would not save it because of {reason}.",
             {"reason": _reason(error)},
         )
+
+
+def _all(source: Path) -> Iterator[Path]:
+    return (file for pattern in PATTERNS for file in source.glob(pattern))
 
 
 def differing(source: PreTrainedTokenizerBase, result: PreTrainedTokenizerBase) -> str:
@@ -73,4 +90,4 @@ def rendered(tokenizer: PreTrainedTokenizerBase) -> str | None:
 
 def _reason(error: Exception) -> str:
     """The names of the fields that are wrong, or what was said instead."""
-    return ", ".join(re.findall(r"^- `(\w+)`", str(error), re.M)) or str(error).splitlines()[0].rstrip(".")
+    return ", ".join(re.findall(r"^- `(\w+)`", str(error), re.M)) or first_line(error)

@@ -150,7 +150,7 @@ class _Walk:
     def _pieces(self) -> tuple[tuple[int, ...], ...]:
         own = self._recipe.calibration_file
         texts = calibration.documents(Path(own)) if own else calibration.own_text()
-        length = min(self._recipe.length, getattr(self._skeleton.config, "max_position_embeddings", 1 << 20))
+        length = min(self._recipe.length, self._skeleton.positions or self._recipe.length)
         budget = moments_kept.samples(self._recipe) * self._recipe.length
         tokenizer = calibration.tokenizer_of(self._skeleton.weights.folder)
         return calibration.sequences(texts, tokenizer, length, budget, self._recipe.seed).pieces

@@ -1,12 +1,12 @@
 """The written folder is opened again and compared with the plan before it gets its name."""
 
-import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import torch
 from compressed_tensors.quantization import QuantizationConfig
 
+from workbench import json_file
 from workbench.errors import WorkbenchError
 from workbench.plan import Plan, Planned
 from workbench.quantization.stats import is_finite
@@ -17,7 +17,7 @@ from workbench.words import Sentence
 def check(folder: Path, plan: Plan, expected: Iterable[str]) -> None:
     """Every expected tensor is there and no other, packed where the plan packs, finite, with no scale of zero."""
     if plan.quantized:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        config = json_file.read(folder / "config.json")
         QuantizationConfig.model_validate(config["quantization_config"])
     for problem in _problems(Weights(folder), plan, set(expected)):
         raise WorkbenchError(

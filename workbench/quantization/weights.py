@@ -1,6 +1,5 @@
 """The tensors of a safetensors folder, read one at a time."""
 
-import json
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -13,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from workbench.catalog import headers
+from workbench.catalog import headers, weights
 from workbench.errors import WorkbenchError
 
 DTYPES = {
@@ -33,26 +32,21 @@ class Weights:
 
     def __init__(self, folder: Path):
         self.folder = folder
-        self._shard_of: dict[str, str] = {}
-        self._headers: dict[str, dict[str, headers.Tensor]] = {}
-        index = folder / "model.safetensors.index.json"
-        if index.is_file():
-            self._shard_of = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-        else:
-            for shard in sorted(folder.glob("*.safetensors")):
-                self._shard_of |= dict.fromkeys(self._header(shard.name), shard.name)
-        if not self._shard_of:
+        found = weights.read(folder)  # the same files and tensors that the plan was made of
+        self._of_name = {tensor.name: tensor for tensor in found.tensors}
+        if not found.tensors:
+            problem = next(iter(found.problems), None)
             raise WorkbenchError(
-                "No safetensors file was found in {folder}.",
+                problem.sentence.template if problem else "No safetensors file was found in {folder}.",
                 "Choose the model's safetensors folder.",
-                folder=str(folder),
+                **(problem.sentence.values if problem else {"folder": str(folder)}),
             )
 
     def __contains__(self, name: str) -> bool:
-        return name in self._shard_of
+        return name in self._of_name
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._shard_of)
+        return iter(self._of_name)
 
     def read(self, name: str) -> Tensor:
         """The tensor in its stored dtype, on the CPU."""
@@ -71,7 +65,12 @@ class Weights:
         """Some rows of a matrix, in float32; no others are read."""
         stored = self._stored(name)
         numbers, place = wanted.unique(return_inverse=True)
-        assert numbers[0] >= 0 and numbers[-1] < stored.shape[0], (name, numbers)
+        if numbers[0] < 0 or numbers[-1] >= stored.shape[0]:
+            raise WorkbenchError(
+                "The tokenizer gives the number {number}, but {name} has {rows} rows only.",
+                "The tokenizer is another model's, or has tokens that this one does not know: fetch both again.",
+                number=int(numbers[-1]), name=name, rows=stored.shape[0],
+            )  # fmt: skip
         found = torch.empty(len(numbers), *stored.shape[1:], dtype=DTYPES[stored.dtype])
         left, width = _bytes(found), stored.bytes // stored.shape[0]
         with self._opened(stored) as file:
@@ -83,7 +82,7 @@ class Weights:
 
     def below(self, prefix: str) -> dict[str, Tensor]:
         """All tensors whose name begins with `prefix`, by the rest of their name."""
-        names = [name for name in self._shard_of if name.startswith(prefix)]
+        names = [name for name in self._of_name if name.startswith(prefix)]
         return {name.removeprefix(prefix): tensor for name, tensor in self.each(names)}
 
     def each(self, names: Iterable[str]) -> Iterator[tuple[str, Tensor]]:
@@ -100,7 +99,7 @@ class Weights:
                 del found, tensor  # not held while the next is waited for
 
     def _stored(self, name: str) -> headers.Tensor:
-        stored = self._header(self._shard_of[name]).get(name) if name in self._shard_of else None
+        stored = self._of_name.get(name)
         if stored is None:
             raise WorkbenchError(
                 "The tensor {name} is not in {folder}.", "The model is incomplete: fetch it again.",
@@ -117,11 +116,6 @@ class Weights:
                 yield file
         except OSError as error:
             raise self._unreadable(stored.file, error.strerror or str(error)) from error
-
-    def _header(self, shard: str) -> dict[str, headers.Tensor]:
-        if shard not in self._headers:
-            self._headers[shard] = {tensor.name: tensor for tensor in headers.read(self.folder / shard)}
-        return self._headers[shard]
 
     def _unreadable(self, shard: str, reason: str) -> WorkbenchError:
         return WorkbenchError(
