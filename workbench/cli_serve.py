@@ -152,7 +152,9 @@ def serve(
         path = profiles_kept.keep(chosen, keep, overwrite)
         terminal.out.print(say("Kept as {name}: {path}", name=path.stem, path=str(path)))
     elif isinstance(chosen, Separation):
-        cli_apart.serve(chosen, show, measure, as_json, figures_file, ask, unload_idle)
+        if form not in ("", FORMS[0]):
+            raise WorkbenchError("Engines apart are several commands; this form holds one.", "Print all with --show.")
+        cli_apart.serve(chosen, show or bool(form), measure, as_json, figures_file, ask, unload_idle)
     elif show or form:
         print(_written(chosen, form or FORMS[0]), end="")
     else:

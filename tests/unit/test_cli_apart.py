@@ -41,6 +41,12 @@ def test_gpus_and_widths_are_for_each_kind():
         made("1x3", devices=([], ["1", "2"]))
 
 
+def test_a_form_of_one_command_is_refused_before_anything_starts(lathe):
+    refused = lathe("--separate", "1x1", "--export", "systemd")
+    assert refused.exit_code == 1 and isinstance(refused.exception, WorkbenchError | SystemExit), refused.output
+    assert lathe("--separate", "1x1", "--export", "command").stdout.startswith("# prefill engine")
+
+
 def test_gpus_for_all_of_a_kind_are_shared_out_where_they_do():
     for gpus, parts in (("0,1,2,3", [(0, 1), (2, 3)]), ("4,5", [(4, 5), (4, 5)])):
         legs = made("2x1", devices=([gpus], []), widths=(2, None)).prefill
