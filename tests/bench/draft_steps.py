@@ -12,14 +12,10 @@ import sys
 import time
 from pathlib import Path
 
+from in_process import ENV
+
 from workbench.engine.speculation import Speculation, config
 
-ENV = {
-    "LATHE_ENGINE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_KVCACHE_SPACE": "1",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1",
-    "TORCHDYNAMO_DISABLE": "1", "KMP_BLOCKTIME": "1",
-}  # fmt: skip
-OPENMP = Path(sys.prefix) / "lib" / "libiomp5.so"  # without it drafting runs four times slower
 WAYS = {"off": None, "4 always": Speculation("ngram", 4), "4 up to 2": Speculation("ngram", 4, steps=((2, 4),))}
 BATCHES = (1, 8)
 QUOTED = "The keeper climbed the spiral stairs every evening to light the great lamp, and every step creaked. " * 3
@@ -58,11 +54,10 @@ def main() -> None:
         found = measure(given.model, WAYS[given.way], given.tokens)
         print("found", json.dumps(list(found.values())), flush=True)
         return
-    preloaded = {"LD_PRELOAD": str(OPENMP)} if OPENMP.exists() else {}
     plain = None
     for way in WAYS:  # each in a process of its own: vLLM leaves traces behind
         command = [sys.executable, *sys.argv, "--way", way]
-        told = subprocess.run(command, env=os.environ | ENV | preloaded, capture_output=True, text=True, check=True)
+        told = subprocess.run(command, env=os.environ | ENV, capture_output=True, text=True, check=True)
         line = next(line for line in told.stdout.splitlines() if line.startswith("found "))
         found = json.loads(line.removeprefix("found "))
         plain = plain or found

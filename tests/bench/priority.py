@@ -13,16 +13,12 @@ import sys
 import time
 from pathlib import Path
 
+from in_process import ENV
+
 from workbench.chat.remaining import expected_tokens
 from workbench.engine.profile import SCHEDULING
 from workbench.events import ReplyDone
 
-ENV = {
-    "LATHE_ENGINE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_KVCACHE_SPACE": "1",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1",
-    "TORCHDYNAMO_DISABLE": "1", "KMP_BLOCKTIME": "1",
-}  # fmt: skip
-OPENMP = Path(sys.prefix) / "lib" / "libiomp5.so"
 LIMIT = 512  # the chat's own: both kinds ask for it, so that only their history tells them apart
 
 
@@ -70,8 +66,7 @@ def main() -> None:
     parser.add_argument("--at-once", type=int, default=2)
     given = parser.parse_args()
     if "LD_PRELOAD" not in os.environ:
-        preloaded = {"LD_PRELOAD": str(OPENMP) if OPENMP.exists() else ""}
-        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | ENV | preloaded)
+        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | ENV)
     kinds = [kind for _ in range(given.pairs) for kind in (("long", given.long), ("short", given.short))]
     for policy in SCHEDULING:
         seconds = measure(given.model, policy, kinds, given.at_once)

@@ -16,12 +16,8 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
-ENV = {
-    "LATHE_ENGINE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_KVCACHE_SPACE": "1",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1",
-    "TORCHDYNAMO_DISABLE": "1", "KMP_BLOCKTIME": "1",
-}  # fmt: skip
-OPENMP = Path(sys.prefix) / "lib" / "libiomp5.so"
+from in_process import ENV
+
 READS = (
     "import socket, sys\ns = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); s.bind(sys.argv[1])\n"
     "print('bound', flush=True)\nwhile True: s.recv(2**20)"
@@ -135,8 +131,6 @@ def main() -> None:
             listener.stdout.readline()
             try:
                 env = {**os.environ, **ENV, "LATHE_TAP": path}
-                if OPENMP.exists():
-                    env["LD_PRELOAD"] = str(OPENMP)
                 done = subprocess.run(
                     [sys.executable, *sys.argv], env=env, stdout=subprocess.PIPE, text=True, check=True
                 )
