@@ -1,9 +1,14 @@
-"""What tests of every folder share: the tiny model F-TINY."""
+"""What tests of every folder share: the tiny model F-TINY, and a machine of which little memory is free."""
 
 from pathlib import Path
 
 import pytest
 import tiny as maker
+
+from workbench import admission, memory
+from workbench.memory import Measured, Room
+
+GB = 10**9
 
 
 @pytest.fixture
@@ -20,3 +25,13 @@ def write_tiny(tmp_path):
         return maker.write(tmp_path / name, **options)
 
     return write
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """10 GB are free, whatever runs; waiting looks often. Change `machine["free"]` at any time."""
+    now = {"free": 10 * GB}
+    monkeypatch.setattr(admission, "LOOK_S", 0.02)
+    monkeypatch.setattr(admission, "SOON_S", 0.02)
+    monkeypatch.setattr(memory, "measure", lambda roots: Measured({"cpu": Room("CPU", 24 * GB, now["free"])}, {}))
+    return now

@@ -19,23 +19,14 @@ from ui.engines import Engines
 from ui.ledger_box import LedgerBox
 from ui.quantize.job_run import JobRun
 from ui.serve_page import ServePage
-from workbench import admission, job_needs, jobs, ledger, memory, recipe
+from workbench import job_needs, jobs, ledger, memory, recipe
 from workbench.catalog.folder import inspect
 from workbench.engine import idle, needs
 from workbench.engine.profile import Profile
 from workbench.engine_events import EngineSample
-from workbench.memory import Measured, Room
 
 GB = 10**9
-
-
-@pytest.fixture(autouse=True)
-def machine(monkeypatch):
-    """10 GB are free, whatever runs; change `machine["free"]` at any time."""
-    now = {"free": 10 * GB}
-    monkeypatch.setattr(admission, "LOOK_S", 0.02)
-    monkeypatch.setattr(memory, "measure", lambda roots: Measured({"cpu": Room("CPU", 24 * GB, now["free"])}, {}))
-    return now
+pytestmark = pytest.mark.usefixtures("machine")
 
 
 @pytest.fixture

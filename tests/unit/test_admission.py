@@ -18,23 +18,18 @@ from workbench.engine.profile import Profile
 from workbench.engine_events import EngineReady
 from workbench.errors import WorkbenchError
 from workbench.events import Note, Stage
-from workbench.memory import Measured, Room
+from workbench.memory import Room
 from workbench.settings import Settings
 from workbench.words import Sentence
 
 GB = 10**9
+pytestmark = pytest.mark.usefixtures("machine")
 WAITING = Stage("Waiting for memory")
 
 
 @pytest.fixture(autouse=True)
-def machine(tmp_path, monkeypatch):
-    """10 GB are free, whatever runs; waiting looks often. Change `machine["free"]` at any time."""
-    now = {"free": 10 * GB}
+def own_home(tmp_path, monkeypatch):
     monkeypatch.setenv("LATHE_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(admission, "LOOK_S", 0.02)
-    monkeypatch.setattr(admission, "SOON_S", 0.02)
-    monkeypatch.setattr(memory, "measure", lambda roots: Measured({"cpu": Room("CPU", 24 * GB, now["free"])}, {}))
-    return now
 
 
 @pytest.fixture
