@@ -48,6 +48,7 @@ COUNTED = (
 )  # fmt: skip
 DUMMY = ("--load-format", "dummy")
 SHORT_STEP = 1024  # tokens
+START_S = 130.0
 PARTS = ["plain", "mixed", "int4"]
 
 
@@ -81,6 +82,7 @@ class Engines:
         self.log = folder / f"{name.replace(' ', '-')}.log"
         self.run = EngineRun()
         self.failed = asyncio.Event()
+        self.limit_s = START_S
         self.began_s = time.monotonic()
         self._ready: asyncio.Future[EngineReady] = asyncio.get_running_loop().create_future()
         self._serving = asyncio.ensure_future(start(settings.load(), self._take, self.log))
@@ -97,8 +99,13 @@ class Engines:
             self.failed.set()
 
     async def ready(self) -> EngineReady:
-        """Where it answers; raises what it failed with."""
-        await asyncio.wait({self._serving, self._ready}, return_when=asyncio.FIRST_COMPLETED)
+        """Where it answers; raises what it failed with, or that it takes too long."""
+        left_s = self.limit_s - (time.monotonic() - self.began_s)
+        done, _ = await asyncio.wait(
+            {self._serving, self._ready}, timeout=max(1.0, left_s), return_when=asyncio.FIRST_COMPLETED
+        )
+        if not done:
+            raise TimeoutError(f"not ready after {self.limit_s:.0f} s")
         if not self._ready.done():
             await self._serving
         return self._ready.result()
@@ -192,10 +199,14 @@ def _told(before: dict[str, float], after: dict[str, float]) -> None:
 
 async def mixed_load(ways: dict[str, Engines], mix: Mix) -> None:
     """Print each way's figures as it is measured, then the product's own table of the first against the last."""
-    endpoints = {name: await engines.endpoint() for name, engines in ways.items()}
+    endpoints: dict[str, Endpoint] = {}
+    for name, engines in ways.items():
+        if endpoint := await part(name, engines.endpoint(), engines.limit_s, (engines,)):
+            endpoints[name] = endpoint
     print(f"\n## Mixed load: {mix.sentence}", flush=True)
     found: dict[str, Measured] = {}
-    for name, engines in ways.items():
+    for name in endpoints:
+        engines = ways[name]
         first = replace(mix, chats=2, chat_tokens=8, prompts=2, pause_s=0.1)
         await measure(endpoints[name], first, lambda event: None)
         decode = engines.run.legs.get("decode")
@@ -207,7 +218,7 @@ async def mixed_load(ways: dict[str, Engines], mix: Mix) -> None:
         if decode:
             await asyncio.sleep(1)
             _told(before, await counters(decode.ready.url))
-    first, *_, last = found
+    first, last = next(iter(found)), list(found)[-1]
     print(f"\n| | {' | '.join(found)} | {last} against {first} |\n|---|" + "---|" * (len(found) + 1))
     tables = [Comparison(mix, each, found[last]).rows() for each in found.values()]
     for rows in zip(*tables, strict=True):

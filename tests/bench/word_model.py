@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerFast
 
 from workbench.measure.mixed_load import WORDS
 
-# Qwen2-7B's shape with a vocabulary of plain words, so that random weights write text as fast as any other.
+# Qwen2-7B's sizes with a vocabulary of plain words, so that random weights write text as fast as any other.
 LARGE = {
     "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28, "num_attention_heads": 28,
     "num_key_value_heads": 4, "vocab_size": 65536, "max_position_embeddings": 32768,
@@ -22,14 +22,14 @@ TINY = {
 
 
 def write(folder: Path, shape: dict[str, int]) -> Path:
-    """A Qwen2 of this shape whose weights are a hole in its file; `--load-format dummy` does not read them.
+    """A Llama of this shape (a Qwen2 would bring its own tokenizer) whose weights are a hole in its file; `--load-format dummy` does not read them.
 
     Each of its tokens is a word, so that whatever the weights choose is text.
     """
     folder.mkdir(parents=True)
     config = shape | {
-        "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_act": "silu", "rms_norm_eps": 1e-6,
-        "rope_theta": 1e6, "tie_word_embeddings": False, "torch_dtype": "bfloat16", "use_sliding_window": False,
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "rms_norm_eps": 1e-6,
+        "rope_theta": 1e6, "tie_word_embeddings": False, "torch_dtype": "bfloat16",
         "bos_token_id": None, "eos_token_id": shape["vocab_size"] - 1,
     }  # fmt: skip
     (folder / "config.json").write_text(json.dumps(config))
@@ -40,7 +40,6 @@ def write(folder: Path, shape: dict[str, int]) -> Path:
         layer = f"model.layers.{number}"
         for name, out in {"q": hidden, "k": kv, "v": kv}.items():
             sizes[f"{layer}.self_attn.{name}_proj.weight"] = (out, hidden)
-            sizes[f"{layer}.self_attn.{name}_proj.bias"] = (out,)
         sizes[f"{layer}.self_attn.o_proj.weight"] = (hidden, hidden)
         for name in ("gate", "up"):
             sizes[f"{layer}.mlp.{name}_proj.weight"] = (inner, hidden)
