@@ -22,9 +22,9 @@ TINY = {
 
 
 def write(folder: Path, shape: dict[str, int]) -> Path:
-    """A Llama of this shape (a Qwen2 would bring its own tokenizer) whose weights are a hole in its file; `--load-format dummy` does not read them.
+    """A Llama of this shape whose weights are a hole in its file; `--load-format dummy` does not read them.
 
-    Each of its tokens is a word, so that whatever the weights choose is text.
+    Each of its tokens is a word, so that whatever the weights choose is text. (A Qwen2 would bring its own tokenizer.)
     """
     folder.mkdir(parents=True)
     config = shape | {
