@@ -1,6 +1,6 @@
 """What the start, the memory and /metrics of an engine tell; see events.py."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +93,8 @@ class EngineSample:
     """One poll of /metrics. Totals are raw counters; None where this engine has no such figure.
 
     `accepted_per_position` holds totals by draft position. Histograms come as (sum in seconds, count), of `steps` as
-    (sum in tokens, count); `buckets` has (upper bound in seconds, how many up to it) of some by field. Prompt tokens
-    looked up in the prefix cache are `prefix_queries`, those found `prefix_hits`; `external_tokens` came from another
-    engine's cache.
+    (sum in tokens, count). Prompt tokens looked up in the prefix cache are `prefix_queries`, those found `prefix_hits`;
+    `external_tokens` came from another engine's cache.
     """
 
     at_s: float
@@ -119,4 +118,3 @@ class EngineSample:
     prefix_queries: float | None = None
     prefix_hits: float | None = None
     external_tokens: float | None = None
-    buckets: dict[str, tuple[tuple[float | None, float], ...]] = field(default_factory=dict)

@@ -188,11 +188,6 @@ class Reply:
         return self.state in ("waiting", "streaming")
 
     @property
-    def is_cut(self) -> bool:
-        """Whether the text ends before the model meant it to."""
-        return self.state in ("stopped", "failed", "interrupted") or bool(self.done and self.done.reason == "length")
-
-    @property
     def text(self) -> str:
         return _joined(self._text)
 

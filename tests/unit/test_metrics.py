@@ -4,10 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from workbench.engine.metrics import rates, read_engine, since
+from workbench.engine.metrics import rates, read_engine
 from workbench.errors import WorkbenchError
-from workbench.events import decode, encode
-from workbench.measure.series import quantile
 
 SPECULATION = """\
 # TYPE vllm:spec_decode_num_drafts counter
@@ -91,7 +89,6 @@ def test_speculation_off_has_no_such_figures():
 @pytest.mark.parametrize(
     "line",
     [
-        'vllm:time_to_first_token_seconds_bucket{le="x"} 1', "vllm:time_to_first_token_seconds_bucket 1",
         "vllm:spec_decode_num_accepted_tokens_per_pos_total 1", "vllm:num_requests_running{bad",
         'vllm:spec_decode_num_accepted_tokens_per_pos_total{position="a"} 1',
     ],
@@ -165,25 +162,3 @@ def test_nothing_looked_up_and_nobody_queued_is_a_dash():
 def test_the_older_name_of_what_came_from_elsewhere():
     assert read_engine("vllm:external_prefix_cache_hits_total 7\n", 0.0).external_tokens == 7
     assert read_engine("vllm:prefix_cache_hits_total 7\n", 0.0).external_tokens is None
-
-
-def buckets(*counts: float) -> str:
-    bounds = ("0.1", "0.5", "+Inf")
-    return "".join(
-        f'vllm:time_to_first_token_seconds_bucket{{engine="{core}",le="{bound}"}} {count}\n'
-        for core in range(2)
-        for bound, count in zip(bounds, counts, strict=True)
-    )
-
-
-def test_buckets_are_summed_over_engines_and_counted_from_the_start():
-    warm, now = read_engine(buckets(1, 1, 1), 0.0), read_engine(buckets(1, 6, 11), 1.0)
-    assert now.buckets["ttft"] == ((0.1, 2.0), (0.5, 12.0), (None, 22.0))
-    own = since(warm, now).buckets["ttft"]
-    assert own == ((0.1, 0.0), (0.5, 10.0), (None, 20.0))
-    assert quantile(own, 0.25) == 0.1 + 0.4 / 2
-    assert quantile(own, 0.95) is None, "beyond the last bound nobody knows"
-    assert quantile(warm.buckets.get("queue", ()), 0.5) is None
-    kept = decode(encode(now)).buckets["ttft"]
-    assert quantile(kept, 0.5) == quantile(now.buckets["ttft"], 0.5) is not None
-    assert since(now, warm) is None

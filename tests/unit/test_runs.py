@@ -130,7 +130,7 @@ def test_a_reply_grows_and_ends():
     reply.apply(ReplyText("!", 0.4))
     assert reply.text == "Good day!"
     reply.apply(DONE)
-    assert (reply.state, reply.done, reply.is_open, reply.is_cut) == ("done", DONE, False, False)
+    assert (reply.state, reply.done, reply.is_open) == ("done", DONE, False)
 
 
 def test_stopped_and_broken_replies_keep_their_text():
@@ -139,5 +139,5 @@ def test_stopped_and_broken_replies_keep_their_text():
         reply.apply(ReplyText("Once", 0.1))
     stopped.apply(ReplyDone("stopped", 0.1, 0.1, 1.0, None, None, None))
     broken.apply(ReplyFailed("Broke."))
-    assert (stopped.state, stopped.text, stopped.is_cut) == ("stopped", "Once", True)
+    assert (stopped.state, stopped.text) == ("stopped", "Once")
     assert (broken.state, broken.text, broken.error.message) == ("failed", "Once", "Broke.")

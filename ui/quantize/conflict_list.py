@@ -6,7 +6,6 @@ from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
 from ui import language
 from ui.widgets import Banner, button
 from workbench.plan import Conflict, Fix, Plan
-from workbench.words import Sentence
 
 
 class ConflictList(QWidget):
@@ -43,13 +42,6 @@ class ConflictList(QWidget):
             self.banners.append(banner)
             self.fixes += actions
         self.setVisible(bool(found))
-
-    def add_note(self, level: str, sentence: Sentence) -> None:
-        """One more line below, such as what a run had to tell."""
-        banner = Banner(level, sentence, closable=False)
-        self._column.addWidget(banner)
-        self.banners.append(banner)
-        self.show()
 
     def _button(self, fix: Fix) -> QPushButton:
         made = button(fix.label.template, lambda: self.fixed.emit(fix.recipe), **fix.label.values)

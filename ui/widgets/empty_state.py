@@ -16,7 +16,6 @@ class EmptyState(QWidget):
         super().__init__()
         self._picture = QLabel()
         self._picture.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        self._icon = icon
         self.sentence = label(template, "section", **values)
         self.hint = label(hint, "muted", wrap=True, **values)
         self.hint.setFixedWidth(440)

@@ -32,7 +32,6 @@ HISTOGRAMS = {
     "queue": ("vllm:request_queue_time_seconds",),
     "steps": ("vllm:iteration_tokens_total",),
 }
-IN_BUCKETS = ("ttft", "inter_token", "queue")
 # Prompt tokens by where their cache came from; the newer name for what `external_tokens` counts.
 BY_SOURCE, EXTERNAL = "vllm:prompt_tokens_by_source_total", "external_kv_transfer"
 PER_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
@@ -43,7 +42,6 @@ _WANTED = frozenset(
     [name for names in GAUGES.values() for name in names]
     + [name + end for names in COUNTERS.values() for name in names for end in ("", "_total")]
     + [name + end for names in HISTOGRAMS.values() for name in names for end in ("_sum", "_count")]
-    + [name + "_bucket" for field in IN_BUCKETS for name in HISTOGRAMS[field]]
     + [BY_SOURCE, PER_POSITION, CACHE_CONFIG]
 )
 
@@ -76,7 +74,6 @@ def _read(text: str, at_s: float) -> EngineSample:
         values[field] = None if total is None or count is None else (total, count)
     if known := [value for labels, value in found.get(BY_SOURCE, ()) if labels.get("source") == EXTERNAL]:
         values["external_tokens"] = sum(known)
-    values["buckets"] = {field: counts for field in IN_BUCKETS if (counts := _buckets(found, HISTOGRAMS[field]))}
     for labels, _ in found.get(CACHE_CONFIG, ()):
         for field, label in CACHE_LABELS.items():
             if labels.get(label, "").isdecimal():
@@ -116,15 +113,6 @@ def _first(
             if samples := found.get(name + end):
                 return combine(value for _, value in samples)
     return None
-
-
-def _buckets(found: dict[str, Labelled], names: tuple[str, ...]) -> tuple[tuple[float | None, float], ...]:
-    """(upper bound, how many up to it), upwards; the last bound is infinite, for which JSON has no word: None."""
-    totals: dict[float, float] = {}
-    for labels, value in next((found[name + "_bucket"] for name in names if name + "_bucket" in found), ()):
-        bound = float(labels["le"])
-        totals[bound] = totals.get(bound, 0.0) + value
-    return tuple((bound if math.isfinite(bound) else None, count) for bound, count in sorted(totals.items()))
 
 
 def _per_position(samples: Labelled) -> tuple[float, ...]:
@@ -199,15 +187,10 @@ def since(start: EngineSample, sample: EngineSample) -> EngineSample | None:
     positions = tuple(map(_without, start.accepted_per_position, sample.accepted_per_position))
     if len(positions) < len(sample.accepted_per_position):
         positions = sample.accepted_per_position
-    buckets = {
-        field: tuple((bound, _without(dict(start.buckets.get(field, ())).get(bound), count)) for bound, count in counts)
-        for field, counts in sample.buckets.items()
-    }
     left = (*counters.values(), *positions, *(value for pair in pairs.values() if pair for value in pair))
-    left += tuple(count for counts in buckets.values() for _, count in counts)
     if any(value is not None and value < 0 for value in left):
         return None
-    return replace(sample, accepted_per_position=positions, buckets=buckets, **counters, **pairs)
+    return replace(sample, accepted_per_position=positions, **counters, **pairs)
 
 
 def _without(before: float | None, now: float | None) -> float | None:

@@ -65,22 +65,6 @@ def alone(y: np.ndarray) -> np.ndarray:
     return ~gap[1:-1] & gap[:-2] & gap[2:]
 
 
-def quantile(buckets: Iterable[tuple[float | None, float]], share: float) -> float | None:
-    """The value that `share` of a histogram's entries do not exceed, interpolated within its bucket: an estimate.
-
-    `buckets` are (upper bound, how many up to it), upwards, the last without a bound. None of nothing, and
-    beyond the last finite bound.
-    """
-    counts = list(buckets)
-    wanted = share * counts[-1][1] if counts else 0.0
-    low, below = 0.0, 0.0
-    for bound, upto in counts if wanted else ():
-        if upto >= wanted:
-            return low + (bound - low) * (wanted - below) / (upto - below) if bound is not None else None
-        low, below = bound, upto
-    return None
-
-
 def blocks(map_: BlockMap) -> tuple[np.ndarray, np.ndarray]:
     """How many requests hold each block and whether it is hashed: uint8 [n] and bool [n], without vLLM's own block."""
     states = np.frombuffer(map_.states, dtype=np.uint8)
