@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from workbench import fused, overlaps, slices
+from workbench import expert_rows, fused, overlaps, slices
 from workbench.catalog.model import Model
 from workbench.conflict import Conflict, Fix
 from workbench.matching import Match, cover, place
@@ -38,6 +38,7 @@ def find(
         *_dtypes(recipe, planned, model),
         *_groups(recipe, planned),
         *fused.differing(recipe, planned),
+        *expert_rows.unfit(recipe, planned),
         *slices.unfit(model, recipe, planned),
         *_nothing(planned),
     ]

@@ -3,7 +3,9 @@
 from dataclasses import replace
 
 import pytest
+import torch
 
+from workbench import expert_rows
 from workbench import recipe as recipes
 from workbench.catalog.folder import inspect
 from workbench.plan import make
@@ -70,3 +72,23 @@ def test_the_refused_plan_would_have_broken(utils, tiny):
         looked_up(utils, quantization_config(plan))
     for fix in plan.conflicts[0].fixes:
         looked_up(utils, quantization_config(make(inspect(tiny), fix.recipe)))
+
+
+@pytest.mark.parametrize(("bits", "symmetric"), [(2, True), (3, True), (4, True), (8, True), (3, False), (4, False)])
+@pytest.mark.parametrize("width", [2048, 2880])
+def test_whole_rows_of_experts_are_taken_where_marlin_does(bits, symmetric, width):
+    """Every other of vLLM's kernels for experts on NVIDIA GPUs is behind an assertion that there are groups."""
+    from types import SimpleNamespace
+
+    from vllm.model_executor.layers.fused_moe.experts.marlin_moe import MarlinExperts
+    from vllm.model_executor.layers.quantization.compressed_tensors.schemes import compressed_tensors_wNa16 as wna16
+    from vllm.model_executor.layers.quantization.utils import marlin_utils
+    from vllm.model_executor.layers.quantization.utils import quant_utils as keys
+
+    types = wna16.WNA16_SUPPORTED_TYPES_MAP if symmetric else wna16.WNA16_ZP_SUPPORTED_TYPES_MAP
+    rows = keys.ScaleDesc(dtype=torch.float16, static=True, group_shape=keys.GroupShape.PER_CHANNEL)
+    scale = {4: keys.kInt4StaticGroupScale, 8: keys.kInt8StaticGroupScale}.get(bits, rows)
+    config = SimpleNamespace(hidden_dim=width, intermediate_size_per_partition_unpadded=1024)
+    theirs = MarlinExperts._supports_quant_scheme(keys.QuantKey(types[bits], scale, symmetric=symmetric), None)
+    theirs = theirs and marlin_utils.check_moe_marlin_supports_config(config, -1, allow_tile_padding=True)
+    assert expert_rows.taken(Choice(bits=bits, symmetric=symmetric, group_size=WHOLE_ROW), width) == theirs

@@ -10,7 +10,7 @@ from workbench import matching, reach
 from workbench import recipe as recipes
 from workbench.catalog.folder import inspect
 from workbench.plan import make
-from workbench.recipe import KEEP, LAYERED, PRESETS, Choice, Rule
+from workbench.recipe import KEEP, LAYERED, PRESETS, WHOLE_ROW, Choice, Rule
 
 EIGHT = Choice(bits=8)
 
@@ -175,6 +175,18 @@ def test_a_choice_for_one_expert_reaches_all_of_its_block(write_tiny):
     assert reach.patterns(model.linears, name, everywhere=True) == ("model.layers.*.mlp.experts.*",)
     assert len(reach.siblings(model.linears, name)) == 9
     assert not make(model, recipes.with_rules(LAYERED, (pattern,), KEEP)).blocks
+
+
+@pytest.mark.parametrize("choice", [Choice(bits=3), EIGHT, Choice(symmetric=False)])
+def test_whole_rows_of_experts_that_vllm_does_not_load_are_refused(write_tiny, choice):
+    """Hidden size 64 is no multiple of 128, so none of them; a group size or keeping them is the way out."""
+    model = experts(write_tiny())
+    plan = make(model, with_rules(("*.experts.*", replace(choice, group_size=WHOLE_ROW))))
+    (conflict,) = plan.conflicts
+    assert conflict.code == "expert_rows" and len(conflict.modules) == 18
+    grouped, kept = (make(model, fix.recipe) for fix in conflict.fixes)
+    assert not grouped.blocks and not kept.blocks
+    assert {entry.choice for entry in grouped.linears if entry.linear.expert} == {replace(choice, group_size=64)}
 
 
 def test_latent_projections_that_are_fused_agree(model):
