@@ -13,6 +13,7 @@ import yaml
 from workbench.engine import command, lora, profiles_kept
 from workbench.engine.facts import EngineFacts
 from workbench.engine.profile import Adapter, Profile
+from workbench.engine.separation import Leg, Separation
 from workbench.engine.speculation import Speculation
 from workbench.errors import WorkbenchError
 
@@ -45,6 +46,17 @@ def test_every_field_comes_back():
     assert [(kept.name, kept.chosen) for kept in profiles_kept.listing()] == [("my profile", FULL)]
 
 
+def test_engines_apart_come_back_without_a_key(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    one = replace(FULL, port=0)
+    given = Separation((Leg(one, (0, 1)), Leg(url="http://a:1")), (Leg(replace(one, model=Path("m"))),), 8100, "secret")
+    path = profiles_kept.keep(given, "apart")
+    assert "secret" not in path.read_text()
+    kept = profiles_kept.load("apart")
+    assert kept.prefill == given.prefill and (kept.port, kept.key) == (8100, "")
+    assert kept.decode[0].profile == replace(one, model=tmp_path / "m")
+
+
 def test_a_name_is_taken_only_once_unless_asked():
     profiles_kept.keep(FULL, "one")
     with pytest.raises(WorkbenchError, match="already"):
@@ -65,6 +77,9 @@ def test_a_name_is_taken_only_once_unless_asked():
         ('{"model": "/m", "contxt": 1}', "contxt"), ('{"model": "/m", "context": "x"}', "context"),
         ('{"model": "/m", "speculation": {"tokenz": 1}}', r"speculation\.tokenz"), ("{}", "model"),
         ('{"model": "/m", "kv_dtype": "int2"}', "KV cache type cannot be int2"),
+        ('{"prefill": [{"url": "http://a:1"}]}', "decode"), ('{"prefill": [], "decode": []}', "an engine each"),
+        ('{"prefill": [{"url": "http://a:1", "gpus": [1]}], "decode": [{"url": "http://b:1"}]}', r"prefill\.0\.gpus"),
+        ('{"prefill": [{"url": "http://a:1"}], "decode": [{}]}', "either a profile or the URL"),
     ],
 )  # fmt: skip
 def test_a_file_that_is_wrong_says_where(tmp_path, stored, said):

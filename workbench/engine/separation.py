@@ -37,7 +37,10 @@ class Leg:
     url: str = ""
 
     def __post_init__(self) -> None:
-        assert (self.profile is None) == bool(self.url), self
+        if (self.profile is None) != bool(self.url):  # as a profile file can have it
+            raise WorkbenchError(
+                "An engine has either a profile or the URL where it runs.", "Give it one of them."
+            )  # fmt: skip
         if len(set(self.devices)) < len(self.devices) or any(each < 0 for each in self.devices):
             raise WorkbenchError(
                 "{devices} are no GPUs.", "Write the number of each once, such as 0,1.",
