@@ -223,6 +223,7 @@ async def mixed_load(ways: dict[str, Engines], mix: Mix) -> None:
     tables = [Comparison(mix, each, found[last]).rows() for each in found.values()]
     for rows in zip(*tables, strict=True):
         print(f"| {rows[0].label} | {' | '.join(row.texts[0] for row in rows)} | {rows[0].texts[2]} |", flush=True)
+    print("Each of the first has one GPU; apart has two.", flush=True)
 
 
 async def killed(engines: Engines) -> None:
