@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from workbench import figures, moments_kept
-from workbench import plan as plans
 from workbench import recipe as recipes
 from workbench.admission import Offer
 from workbench.book import Shortage
@@ -30,7 +29,6 @@ BATCH = 4096  # tokens that run through a block at once
 ROWS = 256  # positions whose logits are held at once
 HELD_TOKENS = 8192  # that the quality is measured on
 PROBE = 3072  # tokens that the outputs are weighed on
-SHARD = 2 << 30  # of the result, held before it is written
 KEPT = 1 << 30  # results of a pass that are kept instead of computed twice
 RESIDENT = 4 << 30  # activations that stay on a GPU
 SLACK = 1.1  # what the allocators hold on top
@@ -61,9 +59,14 @@ class _Shape:
         return VALUE * self.vocab * self.hidden
 
     @property
+    def stored_head(self) -> int:
+        """Bytes of the head, or of the embedding, as it is read from disk."""
+        return self.head // 2
+
+    @property
     def logits(self) -> int:
         """Bytes of some rows of logits, what is made of them, and of the head as it is stored."""
-        return 6 * VALUE * ROWS * self.vocab + self.head // 2
+        return 6 * VALUE * ROWS * self.vocab + self.stored_head
 
 
 def of(kind: str, spec: Mapping[str, Any]) -> dict[str, int] | None:
@@ -77,7 +80,7 @@ def of(kind: str, spec: Mapping[str, Any]) -> dict[str, int] | None:
     except (WorkbenchError, KeyError, ValueError):
         return {}
     if kind == "quantize":
-        stream, work, host = _quantize(model, shape, recipe, spec)
+        stream, work, host = _quantize(shape, recipe, spec)
     elif kind == "quality":
         readers = 1 + len(spec["candidates"])
         stream, work, host = _measured(shape, readers, int(spec.get("tokens") or HELD_TOKENS)), 0, 0
@@ -92,7 +95,7 @@ def of(kind: str, spec: Mapping[str, Any]) -> dict[str, int] | None:
     beside = 0 if stream <= RESIDENT else stream  # activations that stay in the host's memory
     return {
         device: int(SLACK * (CUDA + work + stream - beside)),
-        HOST: int(SLACK * (CUDA_HOST + host + shape.stored + beside)),
+        HOST: int(SLACK * (CUDA_HOST + host + max(shape.stored, shape.stored_head) + beside)),
     }
 
 
@@ -122,8 +125,8 @@ def _fitting(spec: Mapping[str, Any], shortage: Shortage) -> str:
     return " + ".join(map(figures.bytes_of, found.values()))
 
 
-def _quantize(model: Model, shape: _Shape, recipe: Recipe, spec: Mapping[str, Any]) -> tuple[int, int, int]:
-    """Bytes of activations, of what is computed on, and of what waits in the host's memory to be written."""
+def _quantize(shape: _Shape, recipe: Recipe, spec: Mapping[str, Any]) -> tuple[int, int, int]:
+    """Bytes of activations, of what is computed on, and of what stays in the host's memory: the result does not."""
     aimed = recipe.targets == "original"
     calibrated = any(choice.method != "rtn" for choice in recipe.choices)
     tokens = recipe.samples * recipe.length if calibrated else 0
@@ -132,11 +135,9 @@ def _quantize(model: Model, shape: _Shape, recipe: Recipe, spec: Mapping[str, An
     streams = (2 if aimed else 1) * stream + max(stream, wide if wide <= KEPT else 0)
     moments = VALUE * shape.widest**2 * (5 if aimed else 4)  # H, its factor and their copies
     turn = VALUE * (shape.block * (2 if aimed else 1) + 4 * shape.layer) + (moments + shape.batch if calibrated else 0)
-    waiting = min(SHARD, plans.make(model, recipe).predicted_bytes)
     held = int(spec.get("held_tokens", HELD_TOKENS))
     measuring = _measured(shape, 3 if spec.get("measure_rtn") else 2, held) if held else 0
-    # All of the result is written when it is measured.
-    return streams, max(turn, measuring - streams - waiting), waiting
+    return streams, max(turn, measuring - streams, shape.stored_head), 0
 
 
 def _measured(shape: _Shape, readers: int, tokens: int) -> int:

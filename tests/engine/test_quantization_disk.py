@@ -20,6 +20,7 @@ from workbench.events import decode
 from workbench.quant_events import ModuleDone
 from workbench.quantization import checkpoint, pipeline
 from workbench.quantization import place as places
+from workbench.quantization.shard import Shard
 
 
 @pytest.fixture(scope="module")
@@ -75,15 +76,15 @@ def test_a_limit_on_file_size(place):
 
 
 def test_a_disk_that_fills_up_at_the_second_shard(place, monkeypatch):
-    before, calls, real = hashes(place / "out"), [], checkpoint.save_file
+    before, calls, real = hashes(place / "out"), [], Shard.close
 
-    def save(tensors, path, **rest):
-        calls.append(path)
+    def close(shard):
+        calls.append(shard.path)
         if len(calls) == 2:
             raise OSError(errno.ENOSPC, "No space left on device")
-        real(tensors, path, **rest)
+        real(shard)
 
-    monkeypatch.setattr(checkpoint, "save_file", save)
+    monkeypatch.setattr(Shard, "close", close)
     monkeypatch.setattr(checkpoint, "SHARD_BYTES", 40_000)
     with pytest.raises(WorkbenchError, match=r"full: \d+ bytes are free"):
         quantized(place / "model", place / "out", replace=True)

@@ -3,6 +3,7 @@
 import json
 import re
 import stat
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -138,6 +139,20 @@ def test_only_what_carries_scales_changes(layered):
         report = done(events)[f"model.layers.{block}.self_attn.q_proj"]
         assert ratio.float().min().item() == pytest.approx(report.scale_low, rel=0.01)
         assert ratio.float().max().item() == pytest.approx(report.scale_high, rel=0.01)
+
+
+def test_a_block_is_gone_before_the_next_is_loaded(tmp_path, monkeypatch):
+    seen, real = [], Skeleton.load
+
+    def load(skeleton, index):
+        assert not [index for index, block in seen if block()]
+        block = real(skeleton, index)
+        seen.append((index, weakref.ref(block)))
+        return block
+
+    monkeypatch.setattr(Skeleton, "load", load)
+    quantized(write_model(tmp_path / "model", num_hidden_layers=3), tmp_path / "out", "rtn")
+    assert [index for index, _ in seen][-3:] == [0, 1, 2]
 
 
 def test_side_files_arrive_as_they_are_and_can_be_read_by_all(layered):

@@ -21,7 +21,7 @@ from workbench.adaption import Adaption, plan
 from workbench.errors import WorkbenchError, first_line
 from workbench.events import Advanced, Event, Finished, Note, Stage
 from workbench.quantization import place
-from workbench.quantization.checkpoint import Checkpoint
+from workbench.quantization.checkpoint import Checkpoint, check_space
 from workbench.quantization.weights import Weights
 
 # What says how text becomes tokens; the draft's licence stays its own.
@@ -29,7 +29,6 @@ TOKENS = (
     "tokenizer.json", "tokenizer_config.json", "tokenizer.model", "special_tokens_map.json", "added_tokens.json",
     "vocab.json", "vocab.txt", "merges.txt", "chat_template.jinja", "chat_template.json",
 )  # fmt: skip
-SIDE_BYTES = 64 << 20  # tokenizer and the like
 PROMPT = 32  # tokens that both are asked, spread over the vocabulary
 CLOSE = 1e-3  # between scores in float32, whose sums may run in another order
 
@@ -71,7 +70,7 @@ def run(spec: Mapping[str, Any], folder: Path) -> Iterator[Event]:
     chosen = plan(Path(spec["draft"]), Path(spec["target"]))
     place.purge(output)
     place.check_name(output, False)
-    place.check_space(output, chosen.predicted_bytes + SIDE_BYTES)
+    check_space(output, chosen.predicted_bytes)
     _check_memory(chosen)
     result = Adapted(chosen, output)
     try:

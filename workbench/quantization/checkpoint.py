@@ -7,19 +7,20 @@ from pathlib import Path
 from typing import Any
 
 from compressed_tensors.quantization import QuantizationConfig
-from safetensors.torch import save_file
 from torch import Tensor
 
 from workbench import json_file
 from workbench.catalog.linears import ENCODER
 from workbench.plan import Plan, Planned
-from workbench.quantization import side_files
+from workbench.quantization import place, side_files
 from workbench.quantization.names import in_code
 from workbench.quantization.packing import scheme_of
 from workbench.quantization.place import disk_errors, partial
+from workbench.quantization.shard import Shard
 from workbench.words import Sentence
 
-SHARD_BYTES = 2 << 30  # also what is held in memory before a shard is written
+SHARD_BYTES = 2 << 30  # also what the disk holds twice for a while
+SIDE_BYTES = 64 << 20  # tokenizer and the like
 FAILED = "lathe-failed.json"  # marks a result that is not offered; the catalog reads it
 
 
@@ -29,37 +30,35 @@ class Checkpoint:
     def __init__(self, source: Path, target: Path, plan: Plan):
         self.source, self.target, self.plan = source, target, plan
         self.folder = partial(target)
-        self._shards: list[dict[str, int]] = []  # the names in each written shard and their bytes
-        self._waiting: dict[str, Tensor] = {}
-        self._bytes = 0
+        self._shards: list[Shard] = []  # the last one is open until `finish`
 
     @property
     def names(self) -> set[str]:
         """Every tensor taken so far."""
-        return {name for shard in self._shards for name in shard} | self._waiting.keys()
+        return {name for shard in self._shards for name in shard.tensors}
 
     def open(self) -> None:
         with disk_errors(self.target):
             self.folder.mkdir(parents=True)
 
     def add(self, tensors: dict[str, Tensor]) -> None:
-        """Take tensors by full name; a shard is written whenever enough have come together."""
-        for name, tensor in tensors.items():
-            size = tensor.numel() * tensor.element_size()
-            if self._waiting and self._bytes + size > SHARD_BYTES:
-                self._write_shard()
-            self._waiting[name] = tensor.contiguous()
-            self._bytes += size
+        """Take tensors by full name; a shard is closed whenever enough have come together."""
+        with disk_errors(self.target):
+            for name, tensor in tensors.items():
+                if not self._shards or self._shards[-1].bytes + tensor.nbytes > SHARD_BYTES:
+                    self._begin_shard()
+                self._shards[-1].add(name, tensor)
 
     def finish(self) -> None:
-        """Write the last shard, the index, config.json and the files that go with a model."""
-        self._write_shard()
+        """Close the last shard; write the index, config.json and the files that go with a model."""
         with disk_errors(self.target):
+            if self._shards:
+                self._shards[-1].close()
             self._name_shards()
             self._write_config()
             side_files.copy(self.source, self.folder)
             for file in self.folder.iterdir():
-                file.chmod(0o644)  # save_file leaves 0600
+                file.chmod(0o644)
 
     @property
     def size(self) -> int:
@@ -99,26 +98,25 @@ class Checkpoint:
         return place
 
     def discard(self) -> None:
+        for shard in self._shards:
+            shard.discard()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _write_shard(self) -> None:
-        if not self._waiting:
-            return
-        with disk_errors(self.target):
-            save_file(self._waiting, self.folder / _shard_name(len(self._shards) + 1, 0), metadata={"format": "pt"})
-        self._shards.append({name: tensor.numel() * tensor.element_size() for name, tensor in self._waiting.items()})
-        self._waiting, self._bytes = {}, 0
+    def _begin_shard(self) -> None:
+        if self._shards:
+            self._shards[-1].close()
+        self._shards.append(Shard(self.folder / _shard_name(len(self._shards) + 1, 0)))
 
     def _name_shards(self) -> None:
         if len(self._shards) == 1:
-            (self.folder / _shard_name(1, 0)).rename(self.folder / "model.safetensors")
+            self._shards[0].path.rename(self.folder / "model.safetensors")
             return
         weight_map = {}
-        for number, names in enumerate(self._shards, 1):
+        for number, shard in enumerate(self._shards, 1):
             final = _shard_name(number, len(self._shards))
-            (self.folder / _shard_name(number, 0)).rename(self.folder / final)
-            weight_map |= dict.fromkeys(names, final)
-        total = sum(sum(names.values()) for names in self._shards)
+            shard.path.rename(self.folder / final)
+            weight_map |= dict.fromkeys(shard.tensors, final)
+        total = sum(shard.bytes for shard in self._shards)
         index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(weight_map.items()))}
         (self.folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=1), encoding="utf-8")
 
@@ -128,6 +126,16 @@ class Checkpoint:
             config["quantization_config"] = quantization_config(self.plan)
         text = json.dumps(config, indent=2, ensure_ascii=False)
         (self.folder / "config.json").write_text(text + "\n", encoding="utf-8")
+
+
+def disk_bytes(size: int) -> int:
+    """What the weights of a result of `size` bytes take while it is made."""
+    return size + min(size, SHARD_BYTES)
+
+
+def check_space(target: Path, size: int) -> None:
+    """Refuse to start where a result of `size` bytes will not fit."""
+    place.check_space(target, disk_bytes(size) + SIDE_BYTES)
 
 
 def quantization_config(plan: Plan) -> dict:

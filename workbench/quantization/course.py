@@ -16,7 +16,7 @@ from workbench.quantization import calibration, chain, precision, targets
 from workbench.quantization.activations import settled
 from workbench.quantization.blocks import Skeleton
 from workbench.quantization.calibration import Sequences
-from workbench.quantization.checkpoint import Checkpoint
+from workbench.quantization.checkpoint import Checkpoint, disk_bytes
 from workbench.quantization.kept_blocks import KeptBlocks
 from workbench.quantization.turns import turn_of
 from workbench.recipe import Recipe
@@ -53,14 +53,15 @@ class Course:
                 self._originals = settled(self._hidden, skeleton.device)
         if note := _shared_heads(self.plan):
             yield note
-        self._result.add({name: skeleton.weights.read(name) for name in skeleton.outside(tied=self.plan.model.tied)})
+        for name in skeleton.outside(tied=self.plan.model.tied):
+            self._result.add({name: skeleton.weights.read(name)})
         yield from self._amendments(0)
         fallbacks: list[str] = []
         first = 0
         if self._reuse:
             aim = self.plan.recipe.targets
             self._root = chain.root(skeleton.weights.folder, sequences, self._stored, skeleton.device, aim)
-            self._kept = KeptBlocks(self._root, self.plan.predicted_bytes)
+            self._kept = KeptBlocks(self._root, disk_bytes(self.plan.predicted_bytes))
             self._kept.tidy()
             first = self._kept.reach(self._links())
         with precision.quick(), precision.as_served():
@@ -97,6 +98,7 @@ class Course:
             self._result.add(turn.tensors)
             if self._kept:
                 yield from self._kept.keep(self._links()[index], turn.tensors, told, self._hidden)
+            del turn  # not held while the next block is loaded
 
     def _take_over(self, count: int) -> Iterator[Event]:
         assert self._kept is not None

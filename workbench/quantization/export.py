@@ -12,12 +12,10 @@ from workbench.errors import WorkbenchError
 from workbench.events import Advanced, Event, Finished, Note, Stage
 from workbench.export import Export, Stored, plan
 from workbench.quantization import layouts, place
-from workbench.quantization.checkpoint import Checkpoint
+from workbench.quantization.checkpoint import Checkpoint, check_space
 from workbench.quantization.layouts import Integers
 from workbench.quantization.packing import PARTS
 from workbench.quantization.weights import Weights
-
-SIDE_BYTES = 64 << 20  # tokenizer and the like
 
 
 class Exported(Checkpoint):
@@ -45,7 +43,7 @@ def run(spec: Mapping[str, Any], folder: Path) -> Iterator[Event]:
     chosen = plan(source, form)
     place.purge(target)
     place.check_name(target, bool(spec.get("replace")))
-    place.check_space(target, chosen.predicted_bytes + SIDE_BYTES)
+    check_space(target, chosen.predicted_bytes)
     weights = Weights(source)
     result = Exported(source, target, named(chosen))
     try:

@@ -19,12 +19,10 @@ from workbench.plan import Conflict, Plan
 from workbench.quant_events import Checked, QualityMeasured
 from workbench.quantization import gate, place, side_files
 from workbench.quantization.blocks import Skeleton, device_of
-from workbench.quantization.checkpoint import Checkpoint
+from workbench.quantization.checkpoint import Checkpoint, check_space
 from workbench.quantization.course import Course, by_block
 from workbench.quantization.stats import is_finite
 from workbench.words import Sentence
-
-SIDE_BYTES = 64 << 20  # tokenizer and the like, beside the weights that the plan predicts
 
 
 def run(spec: Mapping[str, Any], folder: Path) -> Iterator[Event]:
@@ -59,7 +57,7 @@ def _run(spec: Mapping[str, Any], folder: Path, told: list[Event]) -> Iterator[E
             raise _refusal(conflict)
     place.purge(target)
     place.check_name(target, bool(spec.get("replace")))
-    place.check_space(target, plan.predicted_bytes + SIDE_BYTES)
+    check_space(target, plan.predicted_bytes)
     side_files.require_readable(source)
     skeleton = Skeleton(source, device_of(spec))
     skeleton.require(planned.linear.name for planned in plan.quantized)

@@ -50,16 +50,7 @@ class Weights:
 
     def read(self, name: str) -> Tensor:
         """The tensor in its stored dtype, on the CPU."""
-        stored = self._stored(name)
-        tensor = torch.empty(stored.shape, dtype=DTYPES[stored.dtype])
-        left = _bytes(tensor)
-        with self._opened(stored) as file:
-            file.seek(stored.offset)
-            while left and (count := file.readinto(left)):  # one call may bring fewer than asked for
-                left = left[count:]
-        if left:
-            raise self._unreadable(stored.file, name)
-        return tensor
+        return self._fill(self._empty(name), name)
 
     def rows(self, name: str, wanted: Tensor) -> Tensor:
         """Some rows of a matrix, in float32; no others are read."""
@@ -72,7 +63,7 @@ class Weights:
                 number=int(numbers[-1]), name=name, rows=stored.shape[0],
             )  # fmt: skip
         found = torch.empty(len(numbers), *stored.shape[1:], dtype=DTYPES[stored.dtype])
-        left, width = _bytes(found), stored.bytes // stored.shape[0]
+        left, width = bytes_of(found), stored.bytes // stored.shape[0]
         with self._opened(stored) as file:
             for at, number in enumerate(numbers.tolist()):
                 row = left[at * width : (at + 1) * width]
@@ -89,14 +80,33 @@ class Weights:
         """These tensors in their order; the next few are read meanwhile, as one thread alone reads slowly."""
         left, reading = iter(names), deque()
         with ThreadPoolExecutor(AHEAD) as pool:
-            for name in islice(left, AHEAD):
-                reading.append((name, pool.submit(self.read, name)))
+
+            def ask(count: int) -> None:
+                # The memory is taken here: what a thread takes comes from a store of its own that hardly shrinks.
+                for name in islice(left, count):
+                    reading.append((name, pool.submit(self._fill, self._empty(name), name)))
+
+            ask(AHEAD)
             while reading:
                 name, found = reading.popleft()
                 tensor = found.result()
-                reading.extend((following, pool.submit(self.read, following)) for following in islice(left, 1))
+                ask(1)
                 yield name, tensor
                 del found, tensor  # not held while the next is waited for
+
+    def _empty(self, name: str) -> Tensor:
+        stored = self._stored(name)
+        return torch.empty(stored.shape, dtype=DTYPES[stored.dtype])
+
+    def _fill(self, tensor: Tensor, name: str) -> Tensor:
+        stored, left = self._stored(name), bytes_of(tensor)
+        with self._opened(stored) as file:
+            file.seek(stored.offset)
+            while left and (count := file.readinto(left)):  # one call may bring fewer than asked for
+                left = left[count:]
+        if left:
+            raise self._unreadable(stored.file, name)
+        return tensor
 
     def _stored(self, name: str) -> headers.Tensor:
         stored = self._of_name.get(name)
@@ -124,6 +134,6 @@ class Weights:
         )  # fmt: skip
 
 
-def _bytes(tensor: Tensor) -> memoryview:
-    """Where its values lie, to be written to."""
+def bytes_of(tensor: Tensor) -> memoryview:
+    """Where the values of a contiguous tensor on the CPU lie, to be read or written to."""
     return memoryview(tensor.view(-1).view(torch.uint8).numpy()) if tensor.numel() else memoryview(b"")
