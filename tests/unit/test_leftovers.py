@@ -10,6 +10,7 @@ from contextlib import suppress
 
 import fake_engine
 import pytest
+import records
 
 from workbench import guard, leftovers
 
@@ -68,7 +69,7 @@ def test_a_killed_window_alone_leaves_nothing(app):
 
 def test_leftovers_are_found_and_ended_and_a_decoy_survives(app, decoy):
     process, guard_pid, tree = app
-    time.sleep(1.2)  # two sweeps
+    wait_for(lambda: records.name(tree))
     assert leftovers.find() == [], "a living guard's tree is no leftover"
 
     os.kill(process.pid, signal.SIGKILL)

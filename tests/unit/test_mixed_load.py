@@ -18,7 +18,7 @@ async def test_long_prompts_come_while_chats_are_answered():
         began_s = time.monotonic()
         mix = Mix(chats=2, chat_tokens=3, prompts=3, prompt_words=50, pause_s=0.05)
         found = await measure(Endpoint(server.url, "", "m"), mix, events.append)
-        assert found.seconds == pytest.approx(time.monotonic() - began_s, abs=0.1)
+        assert 3 * mix.pause_s < found.seconds <= time.monotonic() - began_s
         sent = [each["messages"][0]["content"] for each in server.requests]
         long = [text for text in sent if len(text.split()) > 50]
         assert len(long) == 3 == len(found.prompt_first_s) and len({text[:2] for text in long}) == 3

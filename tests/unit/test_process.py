@@ -8,6 +8,7 @@ import time
 
 import psutil
 import pytest
+import records
 
 from workbench import guard, leftovers, process
 from workbench.errors import WorkbenchError
@@ -154,7 +155,7 @@ async def test_an_error_in_on_line_ends_the_child_and_is_told():
 async def test_when_the_guard_is_killed_the_rest_is_ended_from_its_record():
     guards = []
     task, pids = await started(STUBBORN, on_start=guards.append)
-    await asyncio.sleep(0.8)  # the record is at most half a second old
+    await records.until_named(pids)
     os.kill(guards[0], signal.SIGKILL)
     with pytest.raises(process.ProcessEnded) as ended:
         await asyncio.wait_for(task, 10)

@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import fake_engine
 import psutil
 import pytest
+import records
 
 from workbench import guard
 from workbench.engine import readiness, serve, served, sockets
@@ -240,7 +241,7 @@ async def test_what_is_killed_after_ready_is_told_within_five_seconds_and_leaves
     while not pids.exists():  # noqa: ASYNC110
         await asyncio.sleep(0.05)
     tree = [ready.pid, *map(int, pids.read_text().split())]
-    await asyncio.sleep(0.8)  # what a killed guard leaves is ended from its record, at most half a second old
+    await records.until_named(tree)
     killed_s = time.monotonic()
     os.kill(ready.pid if what == "server" else psutil.Process(ready.pid).ppid(), signal.SIGKILL)
     failed = await serving.first(Failed)
