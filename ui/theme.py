@@ -90,11 +90,6 @@ def apply(app: QApplication, scheme: str = "system") -> None:
     _wear(app, app.styleHints().colorScheme())
 
 
-def motion_ms(length_ms: int = 120) -> int:
-    """How long an explaining motion may take; 0 where the system asks for less motion."""
-    return length_ms if QApplication.isEffectEnabled(Qt.UIEffect.UI_General) else 0
-
-
 def mono() -> QFont:
     """The fixed-width face for commands, logs and code."""
     font = QFont(_mono)

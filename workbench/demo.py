@@ -54,7 +54,7 @@ async def demo(folder: Path, settings: Settings, progress: Progress) -> Path:
     job, quantized = await _quantize(original, settings, progress)
     result = await _serve(folder, original, quantized, settings, progress)
     progress(Note("Drawing the window's pages."))
-    pictures = await _pictures(folder, job, settings)
+    pictures = await _pictures(folder, job, progress)
     report = {
         "made": datetime.now().astimezone().isoformat(timespec="seconds"),
         "total_s": time.monotonic() - began_s,
@@ -221,12 +221,15 @@ def _keep_chat(folder: Path, made: Comparison) -> None:
     store.close()
 
 
-async def _pictures(folder: Path, job: Path, settings: Settings) -> list[Path]:
-    """The real pages with this data, drawn by the window's own program without a screen."""
+async def _pictures(folder: Path, job: Path, progress: Progress) -> list[Path]:
+    """The real pages with this data, drawn by the window's own program without a screen; none where Qt cannot run."""
     env = {**os.environ, "QT_QPA_PLATFORM": "offscreen"}
     lines: list[str] = []
     argv = [sys.executable, "-m", "ui.pictures", str(folder), str(job)]
-    await process.run(argv, log=folder / "pictures.log", on_line=lines.append, env=env)
+    try:
+        await process.run(argv, log=folder / "pictures.log", on_line=lines.append, env=env)
+    except process.ProcessEnded as ended:  # what was measured until here is worth a report
+        progress(Note("The window's pages could not be drawn: {reason}", {"reason": ended.values["last"]}, "warning"))
     return [Path(line) for line in lines if line.endswith(".png")]
 
 
