@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from workbench import expert_rows, fused, overlaps, slices
+from workbench import expert_rows, fused, overlaps, slices, unmatched
 from workbench.catalog.model import Model
 from workbench.conflict import Conflict, Fix
 from workbench.matching import Match, cover, place
-from workbench.recipe import GROUP_SIZES, KEEP, WHOLE_ROW, Choice, Recipe, with_group_size
+from workbench.recipe import GROUP_SIZES, KEEP, LAYERED, WHOLE_ROW, Choice, Recipe, with_group_size
 from workbench.sizes import Planned
 from workbench.words import Sentence
 
@@ -35,6 +35,7 @@ def find(
     found = [
         *overlaps.overlapping(recipe, matches, names),
         *overlaps.never_quantized(model, recipe, matches),
+        *unmatched.find(model, recipe, matches),
         *_dtypes(recipe, planned, model),
         *_groups(recipe, planned),
         *fused.differing(recipe, planned),
@@ -112,6 +113,7 @@ def _nothing(planned: Sequence[Planned]) -> Iterable[Conflict]:
         yield Conflict(
             "nothing_quantized",
             Sentence("The recipe keeps every layer in 16 bit."),
+            fixes=(Fix(Sentence("Use the preset {name}", {"name": LAYERED.name}), LAYERED),),
             hint=Sentence("Choose a method for attention or MLP."),
         )
 

@@ -59,7 +59,7 @@ def make(model: Model, recipe: Recipe, output: Path | None = None) -> Plan:
     return replace(
         draft,
         conflicts=conflicts.find(model, recipe, planned, matches.of_rules, output, draft.predicted_bytes),
-        warnings=remarks.warn(model, recipe, planned, matches.of_rules),
+        warnings=remarks.warn(recipe, planned),
     )
 
 

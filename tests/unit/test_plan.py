@@ -156,10 +156,10 @@ def test_layers_that_are_not_fused_may_differ(model):
 def test_an_unmatched_pattern_suggests_the_near_one(model):  # H14
     keep = Choice(method="keep")
     plan = make(model, replace(LAYERED, rules=(Rule("lm_head", keep), Rule("model.layer.0.*", keep))))
-    (warning,) = plan.warnings
-    assert "model.layer.0.*" in str(warning.sentence) and "model.layers.0.*" in str(warning.hint)
-    fixed = make(model, warning.fixes[0].recipe)
-    assert fixed.warnings == () and len(fixed.quantized) == 7
+    (told,) = plan.conflicts
+    assert "model.layer.0.*" in str(told.sentence) and "model.layers.0.*" in str(told.hint)
+    fixed = make(model, told.fixes[0].recipe)
+    assert not fixed.blocks and fixed.warnings == () and len(fixed.quantized) == 7
 
 
 def test_few_calibration_tokens_are_a_warning(model):
@@ -185,6 +185,7 @@ def test_nothing_left_to_quantize(model):
     keep = Choice(method="keep")
     plan = make(model, replace(LAYERED, attention=keep, mlp=keep))
     assert codes(plan.conflicts) == ["nothing_quantized"] and plan.average_bits is None
+    assert not make(model, plan.conflicts[0].fixes[0].recipe).blocks
 
 
 def test_the_place_of_the_result(model, tmp_path, monkeypatch):

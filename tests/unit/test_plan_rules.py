@@ -47,6 +47,25 @@ def test_the_plan_lists_what_each_pattern_matched(model):
     assert bits(plan, "o_proj") == [8, 0]
 
 
+@pytest.mark.parametrize("pattern", ["*.q_porj", "*.experts.*", "model.layers.77.*"])
+def test_a_pattern_that_reaches_nothing_is_refused_and_can_be_left_out(model, pattern):
+    plan = make(model, with_rules((pattern, KEEP), ("*.o_proj", EIGHT)))
+    (conflict,) = plan.conflicts
+    assert conflict.code == "pattern_unmatched" and pattern in str(conflict.sentence)
+    left = make(model, conflict.fixes[-1].recipe)
+    assert not left.blocks and [rule.pattern for rule in left.recipe.rules] == ["*.o_proj"]
+
+
+def test_the_rules_of_a_larger_model_are_one_sentence_and_one_way_out(model):
+    rules = [(f"model.layers.{number}.mlp.down_proj", EIGHT) for number in range(40)]
+    plan = make(model, with_rules(*rules))
+    (conflict,) = plan.conflicts
+    assert "38 patterns such as model.layers.2.mlp.down_proj" in str(conflict.sentence)
+    (fix,) = conflict.fixes
+    fixed = make(model, fix.recipe)
+    assert not fixed.blocks and len(fixed.recipe.rules) == 2 and bits(fixed, "down_proj") == [8, 8]
+
+
 def test_a_full_name_wins_over_patterns_wherever_it_stands(model):
     rules = (("model.layers.1.mlp.down_proj", KEEP), ("*.down_proj", EIGHT))
     for order in (rules, rules[::-1]):

@@ -23,7 +23,7 @@ from ui.widgets.scheme import scheme
 from workbench import matching
 from workbench.plan import Plan
 from workbench.recipe import Choice, Recipe
-from workbench.remarks import nearest
+from workbench.unmatched import nearest
 from workbench.words import say
 
 MOST = 500  # rows; an allocated recipe may have a rule for every layer
