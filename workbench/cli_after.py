@@ -63,12 +63,14 @@ def resume(job: JobName = "") -> None:
 def find(name: str) -> Path:
     """A quantization's folder by path or name; the newest for an empty one."""
     made = [job.folder for job in jobs.listing() if job.kind == "quantize"]
-    if not name and made:
+    if not name and not made:
+        raise WorkbenchError("Nothing was quantized here yet.", "Start with `lathe quantize`.")
+    if not name:
         return made[0]
     for folder in (Path(name), paths.inside_home("jobs") / name):
-        if name and (folder / "job.json").is_file():
+        if (folder / "job.json").is_file():
             return folder.resolve()
     raise WorkbenchError(
         "There is no job called {name}.", "Give its folder, or the name of one in {jobs}.",
-        name=name or "–", jobs=str(paths.inside_home("jobs")),
+        name=name, jobs=str(paths.inside_home("jobs")),
     )  # fmt: skip

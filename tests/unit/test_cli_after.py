@@ -54,6 +54,12 @@ def test_a_change_needs_a_job_that_runs_and_a_recipe(job):
     assert isinstance(wrong, WorkbenchError) and "nothing" in str(wrong)
 
 
+@pytest.mark.parametrize("command", ["report", "resume", "amend"])
+def test_without_any_job_there_is_none_to_name(command):
+    found = lathe(command, *(["--recipe", "rtn"] if command == "amend" else [])).exception
+    assert str(found) == "Nothing was quantized here yet." and "lathe quantize" in found.hint
+
+
 def test_half_a_line_is_left_for_later(job):
     line = json.dumps({"from_block": 1, "recipe": recipe.to_dict(recipe.PRESETS["rtn"])})
     (job / "amendments.jsonl").write_text(line + "\n" + line[:40])
