@@ -1,6 +1,6 @@
 """A quantization being prepared: the model, the recipe, where the result goes, and the plan that follows."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ class Draft:
     def take_model(self, model: Model) -> None:
         """Begin with another model; the recipe stays, rules for single layers of the old one do not."""
         if self.model is not None and self.model.folder != model.folder:
-            self.recipe = recipes_kept.named(self.recipe.name) or self.recipe
+            self.recipe = recipes_kept.named(self.recipe.name) or _of_any_model(self.recipe)
         self.model, self._own_output = model, False
         self._make()
 
@@ -84,6 +84,16 @@ class Draft:
         if not self._own_output or self.output is None:
             self.output = proposed(self.library, self.model.name, self.recipe)
         self.plan = plan.make(self.model, self.recipe, self.output)
+
+
+def _of_any_model(chosen: Recipe) -> Recipe:
+    """The recipe without the rules for single layers, which mean nothing in another model; named as what is left."""
+    wide = tuple(rule for rule in chosen.rules if not matching.is_name(rule.pattern))
+    if wide == chosen.rules:
+        return chosen
+    parts = (chosen.attention, chosen.mlp)
+    name = next((preset.name for preset in PRESETS.values() if (preset.attention, preset.mlp) == parts), "")
+    return replace(chosen, rules=wide, name=name)
 
 
 def proposed(library: Path, model_name: str, chosen: Recipe) -> Path:
