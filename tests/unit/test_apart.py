@@ -13,7 +13,7 @@ import pytest
 from fake_server import FakeServer, answer
 
 from workbench import admission, guard, ledger, memory
-from workbench.engine import apart, command, facts, handover, needs, separation, sockets
+from workbench.engine import apart, command, facts, handover, health, needs, separation, sockets
 from workbench.engine.client import Endpoint, Sampling, chat, models
 from workbench.engine.profile import Profile
 from workbench.engine_events import EngineReady, EngineSample, EngineStopped
@@ -225,6 +225,25 @@ async def test_running_engines_are_asked_one_after_the_other_and_followed(tmp_pa
         assert decode.headers[0]["authorization"] == "Bearer secret"
         await until(lambda: serving.of("decode", EngineSample))
         assert serving.run.legs["decode"].sample.external_tokens == 3
+        await serving.stop()
+
+
+async def test_an_engine_that_misses_a_check_is_busy_and_not_gone(tmp_path, monkeypatch):
+    """The router let nobody through for seconds after a single one."""
+
+    async def there(client):
+        return True
+
+    monkeypatch.setattr(health, "answers", there)  # so that only the router asks
+    with legs() as prefill, legs() as decode:
+        prefill.pages["/v1/chat/completions"] = (200, json.dumps(HANDED))
+        serving = Serving(tmp_path, separation.of_urls((prefill.url,), (decode.url,), "secret"))
+        ready = await serving.ready()
+        prefill.pages["/health"] = (503, "")
+        asked = prefill.asked.count("/health")
+        await until(lambda: prefill.asked.count("/health") >= asked + 2)
+        last, text = await ask(ready.url)
+        assert text == "one two", last
         await serving.stop()
 
 

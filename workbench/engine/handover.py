@@ -79,7 +79,9 @@ def router(urls: Mapping[str, str], port: int, figures_port: int, key: str, pyth
         "--prefill-policy", "cache_aware" if len(by_role["prefill"]) > 1 else "round_robin",
         "--balance-abs-threshold", "0", "--balance-rel-threshold", "1",  # but an idle engine goes before the cache
         "--decode-policy", "round_robin",
-        "--health-check-interval-secs", str(HEALTH_S), "--health-failure-threshold", "1",
+        # A busy engine can miss a check, after which nobody would be let through; a dead one is seen by us.
+        "--health-check-interval-secs", str(HEALTH_S), "--health-failure-threshold", "5",
+        "--health-success-threshold", "1",
         "--worker-startup-check-interval", str(HEALTH_S),
         # What an engine refuses is the client's to know, at once; and one bad request must not close an engine to all.
         "--disable-retries", "--disable-circuit-breaker",

@@ -27,7 +27,7 @@ WARMUP_LIMIT_S = 120.0
 ENDED_S = 30.0
 KEPT_LINES = 40
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-WARMUP_TRIES = 2
+WARMUP_TRIES = 3
 WORDS = "one two three four five six seven eight"
 
 
@@ -129,7 +129,8 @@ class Router:
         try:
             # At once, so that the router spreads them. On a busy machine the engines' first contact can time out, which
             # the next request makes again: better this one than the user's.
-            for _ in range(WARMUP_TRIES):
+            for number in range(WARMUP_TRIES):
+                await asyncio.sleep(number * handover.HEALTH_S)  # an engine that missed a check is asked again by then
                 replies = await asyncio.gather(*(client.post("/v1/completions", json=body) for body in bodies))
                 if all(reply.status_code == 200 for reply in replies):
                     break
