@@ -73,3 +73,8 @@ def test_a_draft_model_costs_what_it_reads(write_tiny, tmp_path):
     half = sample(400, 800, 400)
     assert told_by(Profile(target, speculation=chosen), READY, half)
     assert not told_by(Profile(target, speculation=Speculation(tokens=2)), READY, half)
+
+
+def test_a_folder_that_went_away_does_not_end_the_engine_that_has_read_it(tmp_path):
+    chosen = Speculation(method="draft_model", draft=tmp_path / "gone", tokens=2)
+    assert told_by(Profile(tmp_path / "gone too", speculation=chosen), READY, sample(400, 800, 780)) == []

@@ -7,6 +7,7 @@ from workbench.catalog.folder import inspect
 from workbench.engine import drafts, payoff
 from workbench.engine.profile import Profile
 from workbench.engine_events import EngineReady, EngineSample
+from workbench.errors import WorkbenchError
 from workbench.events import Event, Note
 from workbench.runs import EngineRun
 
@@ -37,5 +38,8 @@ def _cost(profile: Profile) -> float:
     chosen = profile.speculation
     if chosen is None or chosen.draft is None:
         return 0.0
-    judged = drafts.judge(inspect(profile.model), inspect(chosen.draft), profile, devices()[0])
+    try:
+        judged = drafts.judge(inspect(profile.model), inspect(chosen.draft), profile, devices()[0])
+    except WorkbenchError:  # a folder went away meanwhile, which must not end the engine that has read it
+        return 0.0
     return judged.cost or 0.0

@@ -24,10 +24,11 @@ def completed(told: EngineMemory, profile: Profile, device: Device, pid: int) ->
     if told.kv_bytes is not None and has_fixed_cache(profile, device):
         told = replace(told, kv_bytes=expected.kv_budget)  # it is printed in hundredths of a GiB
     found = memory.measure([pid])
-    place = memory.HOST if device.kind == "cpu" else memory.gpu(0)
-    room, held = found.rooms.get(place), found.used[pid].get(place)
-    if room is None or not held:
+    used = {place: size for place, size in found.used[pid].items() if (place == memory.HOST) == (device.kind == "cpu")}
+    place = max(used, key=used.get, default="")  # of several GPUs any, and not the first where that is another's
+    if not (held := used.get(place)) or place not in found.rooms:
         return told
+    room = found.rooms[place]
     told = replace(told, others=max(0, room.total - room.free - held))
     if device.kind == "cpu" and told.kv_bytes is not None:
         told = replace(told, overhead=max(0, held - expected.weights - expected.draft - told.kv_bytes))
