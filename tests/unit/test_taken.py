@@ -14,10 +14,6 @@ GPU, CPU = Device("GPU", "gpu", 80 * GB, 80 * GB), Device("CPU", "cpu", 64 * GB,
 ROOMS = {
     "cpu": Room("CPU", 64 * GB, 40 * GB), "gpu0": Room("GPU", 80 * GB, 5 * GB), "gpu1": Room("GPU", 80 * GB, 70 * GB),
 }  # fmt: skip
-    "cpu": Room("CPU", 64 * GB, 40 * GB),
-    "gpu0": Room("GPU", 80 * GB, 5 * GB),
-    "gpu1": Room("GPU", 80 * GB, 70 * GB),
-}
 
 
 @pytest.mark.parametrize(
