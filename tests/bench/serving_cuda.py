@@ -35,7 +35,7 @@ import psutil
 import pynvml
 
 from workbench import guard, memory
-from workbench.catalog.devices import devices
+from workbench.catalog.devices import Device, devices
 from workbench.catalog.folder import inspect
 from workbench.engine import command, drafts, facts, memory_kept, monitor, sockets, taken
 from workbench.engine.client import Endpoint
@@ -85,6 +85,12 @@ began_s = time.monotonic()
 
 def say(*words: object) -> None:
     print(f"[{time.monotonic() - began_s:5.1f}]", *words, flush=True)
+
+
+def given_device() -> Device:
+    """The one that CUDA shows first."""
+    found = devices()
+    return found[(memory.seen() or [0])[0] if found[0].kind == "gpu" else 0]
 
 
 def write_shape(folder: Path, starter: Path, config: dict, packed: bool) -> Path:
@@ -161,8 +167,8 @@ def cut(starter: Path, folder: Path, layers: int) -> Path:
     return folder
 
 
-def preload() -> bool:
-    """Import vLLM in this process; whether a fork of it can use the GPU."""
+def preload() -> None:
+    """Import vLLM in this process."""
     for name in IMPORTED:
         try:
             importlib.import_module(name)
@@ -172,7 +178,11 @@ def preload() -> bool:
         registry = importlib.import_module("vllm.model_executor.models.registry")
         registry._run_in_subprocess = lambda work: work()
     say("vLLM is imported")
-    if devices()[0].kind != "gpu":
+
+
+def forks_compute() -> bool:
+    """Whether a fork of this process can use the GPU."""
+    if given_device().kind != "gpu":
         return True
     if not (child := os.fork()):
         try:
@@ -201,9 +211,10 @@ def begin(built: command.Command, log: Path, forked: bool) -> int:
         out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(out, 1)
         os.dup2(out, 2)
+        whole = command.environment(built)  # with what is in ours
         os.environ.clear()
-        os.environ.update(command.environment(built))
-        if devices()[0].kind == "gpu":
+        os.environ.update(whole)
+        if given_device().kind == "gpu":
             os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "fork"  # else its core imports all anew
         for handler in logging.getLogger("vllm").handlers:
             handler.setLevel(logging.DEBUG)
@@ -325,7 +336,7 @@ def nvml(pid: int) -> dict:
     }
     try:
         pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+        handle = pynvml.nvmlDeviceGetHandleByIndex((memory.seen() or [0])[0])
         for name in ("Compute", "Graphics", "MPSCompute"):
             try:
                 listed = getattr(pynvml, f"nvmlDeviceGet{name}RunningProcesses")(handle)
@@ -355,7 +366,7 @@ async def speed(start: Start, plans: list[Plan]) -> list[dict]:
             after = await monitor.sampled(http)
             watching.cancel()
             engine, level = rates(before, after), load.levels[0]
-            gpus = [sample.gpus[0] for sample in seen if sample.gpus]
+            gpus = [sample.gpus[(memory.seen() or [0])[0]] for sample in seen if sample.gpus]
             rows.append({
                 "at": level.at, "answered": len(level.done), "failed": level.failed, "reason": str(level.reason or ""),
                 "prompt": level.prompt_tokens, "answer": level.answer_tokens, "ttft_s": level.first_s(50),
@@ -372,7 +383,7 @@ async def speed(start: Start, plans: list[Plan]) -> list[dict]:
 
 def once(name: str, profile: Profile, known: facts.EngineFacts, given: argparse.Namespace, plans: list[Plan]) -> dict:
     """One start, measured and ended."""
-    device = devices()[0]
+    device = given_device()
     chosen = drafts.settle(profile, known)
     model = inspect(profile.model)
     kept = memory_kept.recall(profile, known.python, device)
@@ -452,7 +463,10 @@ def main(given: argparse.Namespace) -> int:
     plain, packed = (write_shape(given.place / name, given.starter, shape, name == "int4") for name in ("bf16", "int4"))
     short = cut(given.starter, given.place / "cut", 6)
     given.left = lambda: given.seconds - (time.monotonic() - began_s)
-    given.forked = preload() and not given.fresh
+    preload()
+    while given.after and not given.after.exists() and given.left() > 0:
+        time.sleep(0.5)
+    given.forked = not given.fresh and forks_compute()
     say("forks" if given.forked else "new processes")
     small = {"context": 1024, "extra": DUMMY} if given.tiny else {"extra": DUMMY}
     drafted = Speculation("draft_model", 4, given.starter)
@@ -467,7 +481,7 @@ def main(given: argparse.Namespace) -> int:
     plans = [Plan((1,), given.requests, given.prompt, given.answer), Plan((32,), 64, given.prompt, given.answer)]
     rows = []
     for name in given.wanted:
-        if given.left() < 25:
+        if given.left() < (40 if name in ("bf16", "int4") else 25):
             say("no time for", name, "and all that follows")
             break
         given.limit = min(given.left() - 5, 100)
@@ -480,7 +494,7 @@ def main(given: argparse.Namespace) -> int:
         except WorkbenchError as error:
             say(name, "FAILED", error, error.hint)
         if given.out:
-            (given.out / "serving.json").write_text(json.dumps(rows, indent=1, default=str))
+            (given.out / f"serving-{given.wanted[0]}.json").write_text(json.dumps(rows, indent=1, default=str))
         if given.forked and rows and not rows[0].get("ready") and len(rows) == 1:
             given.forked = False  # once more without
             given.wanted.append(name)
@@ -502,6 +516,7 @@ if __name__ == "__main__":
     options.add_argument("--prompt", type=int, default=512)
     options.add_argument("--answer", type=int, default=256)
     options.add_argument("--tiny", action="store_true", help="a tiny shape in place of the 7B one, for a dry run")
+    options.add_argument("--after", type=Path, help="import, then wait until this is there")
     options.add_argument("--fresh", action="store_true", help="no forks")
     options.add_argument("--out", type=Path, default=Path(os.environ["OUT"]) if "OUT" in os.environ else None)
     sys.exit(main(options.parse_args()))
