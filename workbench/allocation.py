@@ -50,6 +50,10 @@ class Target:
     size: int | None = None
     low: bool = False
 
+    def __post_init__(self) -> None:
+        if self.bits is not None and not 0 <= self.bits < math.inf:
+            raise WorkbenchError("Bits on average cannot be {value}.", "Choose a number such as 4.5.", value=self.bits)
+
 
 @dataclass(frozen=True, slots=True)
 class Proposal:

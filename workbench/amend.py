@@ -71,8 +71,8 @@ def read(job: Path) -> Iterator[Amendment]:
         text = (job / "amendments.jsonl").read_text(encoding="utf-8")
     except FileNotFoundError:
         return
-    for line in text.splitlines(keepends=True):
-        if line.endswith("\n") and line.strip():
+    for line in text.split("\n")[:-1]:  # not splitlines(): a name may hold Unicode's other line ends
+        if line.strip():
             fields = json.loads(line)
             yield Amendment(int(fields["from_block"]), recipes.from_dict(fields["recipe"]))
 

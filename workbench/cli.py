@@ -3,11 +3,12 @@
 Without a command it opens the window in a child process; the window is never imported here.
 """
 
+import io
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -31,7 +32,7 @@ from workbench import (
     terminal,
 )
 from workbench.cli_engine import register
-from workbench.errors import WorkbenchError
+from workbench.errors import WorkbenchError, of_system
 from workbench.events import Event
 from workbench.interrupt import run_until_done
 from workbench.quant_events import QualityMeasured
@@ -49,22 +50,31 @@ TensorParallel = Annotated[int | None, typer.Option("--tensor-parallel", help="G
 
 def main() -> None:
     """Run a command; an expected error is a sentence, a next step and status 1."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # for terminals without Chinese, and names that are no text
     try:
         app()
     except WorkbenchError as error:
-        terminal.print_error(error)
-        sys.exit(1)
+        _fail(error)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader of our output has gone
         sys.exit(1)
     except OSError as error:
+        if known := of_system(error):
+            _fail(known)
         if not error.filename:
             raise
         values = {"path": str(error.filename), "reason": error.strerror}
-        terminal.print_error(
-            WorkbenchError("{path} cannot be used: {reason}.", "Check the space and rights there.", **values)
-        )
-        sys.exit(1)
+        _fail(WorkbenchError("{path} cannot be used: {reason}.", "Check the space and rights there.", **values))
+
+
+def _fail(error: WorkbenchError) -> NoReturn:
+    """Say it on stderr, and to a program that waits for a document on stdout there as well."""
+    if "--json" in sys.argv and not terminal.answered:
+        terminal.print_json({"error": str(error), "hint": error.hint})
+    terminal.print_error(error)
+    sys.exit(1)
 
 
 @app.callback(invoke_without_command=True)
@@ -123,6 +133,8 @@ def plan(
     low_bits: Annotated[
         bool, typer.Option("--low-bits", help="Spread 2 and 3 bits as well, which not every engine serves.")
     ] = False,
+    fix: Annotated[int | None, typer.Option(help="Take the way out of this number, as the plan lists them.")] = None,
+    every: Annotated[bool, typer.Option("--every", help="List every layer by its name.")] = False,
     save: Annotated[Path | None, typer.Option(help="Write the recipe of this plan to a file.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -136,12 +148,14 @@ def plan(
     made = make_plan(folder, recipe, group_size, output, changes)
     if bits is not None or size is not None:
         made = cli_whatif.mixed(made, bits, size, low_bits)
+    if fix is not None:
+        made = cli_whatif.fixed(made, fix, output)
     if save:
         recipes_kept.write(made.recipe, save)
     if as_json:
         terminal.print_json(describe.plan(made))
     else:
-        describe.print_plan(made)
+        describe.print_plan(made, every)
     if made.blocks:
         raise typer.Exit(1)
 
@@ -195,7 +209,7 @@ def quantize(
 def quality(
     original: Folder,
     candidate: Annotated[Path, typer.Argument(help="The quantized folder.")],
-    tokens: Annotated[int, typer.Option(help="Held tokens to compare on.")] = 8192,
+    tokens: Annotated[int, typer.Option(min=2, help="Held tokens to compare on.")] = 8192,
     as_json: Json = False,
 ) -> None:
     """KL divergence, perplexity and agreement of a quantized model against its original."""

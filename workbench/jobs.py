@@ -7,9 +7,11 @@ import asyncio
 import json
 import os
 import shutil
+import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -18,7 +20,7 @@ from typing import Any
 
 import psutil
 
-from workbench import admission, job_needs, json_file, paths, process
+from workbench import admission, job_needs, json_file, named_files, paths, process
 from workbench.admission import Ask
 from workbench.errors import WorkbenchError
 from workbench.events import Cancelled, Event, Failed, Finished, decode, encode
@@ -101,7 +103,7 @@ async def run(folder: Path, on_event: Callable[[Event], None], settings: Setting
     kind, spec = job["kind"], job["spec"]
     name = Path(spec.get("model") or spec.get("original") or "").name
     waits = folder / WAITING
-    waits.write_text(f"{os.getpid()} {psutil.Process().create_time()}")
+    named_files.write_text(f"{os.getpid()} {psutil.Process().create_time()}", waits)
 
     def on_start(pid: int) -> None:
         begun(pid)
@@ -118,7 +120,7 @@ async def run(folder: Path, on_event: Callable[[Event], None], settings: Setting
     except WorkbenchError as error:
         _sweep(folder)
         if failure is None:  # killed, out of memory, or it never started
-            failure = Failed(error.message, error.hint_template, error.values, details=_tail(folder / "worker.log"))
+            failure = _without_word(error, _tail(folder / "worker.log"))
             _append(folder, failure)
             on_event(failure)
     if failure is not None:
@@ -128,9 +130,10 @@ async def run(folder: Path, on_event: Callable[[Event], None], settings: Setting
 def replay(folder: Path) -> Iterator[Event]:
     """The events of a job in their order; a line cut by a crash ends them."""
     try:
-        lines = (folder / "events.jsonl").read_text(encoding="utf-8").splitlines()
+        content = (folder / "events.jsonl").read_bytes()
     except FileNotFoundError:
         return
+    lines = content.decode(errors="replace").split("\n")  # not splitlines(): a name may hold Unicode's other line ends
     for line in lines:
         try:
             yield decode(line)
@@ -197,13 +200,41 @@ def _escaped(name: str) -> str:
     return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
 
 
+def _without_word(error: WorkbenchError, log: str) -> Failed:
+    """Why a worker ended that could not say it."""
+    if isinstance(error, process.ProcessEnded) and error.code == 128 + signal.SIGKILL:
+        return Failed(
+            "The worker was killed (status {code}), as the system does when memory runs out.",
+            "Close other programs, or use fewer calibration tokens; finished blocks are taken over.",
+            error.values, details=log,
+        )  # fmt: skip
+    return Failed(error.message, error.hint_template, error.values, details=log)
+
+
 def _append(folder: Path, event: Event) -> None:
-    with (folder / "events.jsonl").open("a", encoding="utf-8") as events:
-        print(encode(event), file=events)
+    """Add what the worker could not; on a full disk the job counts as interrupted."""
+    with suppress(OSError), (folder / "events.jsonl").open("ab") as events:
+        events.write(f"{encode(event)}\n".encode())
 
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:
-    path.write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8")
+    try:
+        named_files.write_text(json.dumps(content, indent=1, ensure_ascii=False), path)
+    except UnicodeEncodeError as error:
+        name = next((str(value) for value in content["spec"].values() if not _is_text(str(value))), "–")
+        raise WorkbenchError(
+            "The name {name} is not in UTF-8.",
+            "Rename the file or folder.",
+            name=name.encode(errors="replace").decode(),
+        ) from error
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _tail(log: Path, size: int = 4000) -> str:

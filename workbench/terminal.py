@@ -20,12 +20,19 @@ from workbench.words import Sentence, say
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
+answered = False  # whether the document that a program waits for is printed
 
 
 def print_json(content: Any) -> None:
     """For programs: one JSON document on stdout."""
-    json.dump(content, sys.stdout, ensure_ascii=False, indent=1, allow_nan=False)
-    print()
+    global answered
+    answered = True
+    text = json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False)
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:  # a terminal without these letters, or a name that is no text
+        text = json.dumps(content, indent=1, allow_nan=False)
+    print(text)
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "") -> None:

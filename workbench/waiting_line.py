@@ -6,12 +6,12 @@ Window and command line may change it by turns; only one of them works through i
 import fcntl
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from workbench import admission, json_file, overnight, paths
+from workbench import admission, json_file, named_files, overnight, paths
 from workbench import recipe as recipes
 from workbench.errors import WorkbenchError
 from workbench.events import Event
@@ -102,9 +102,7 @@ class WaitingLine:
             | ({"outcome": _stored(entry.outcome)} if entry.outcome else {})
             for entry in self.entries
         ]
-        partial = _file().with_suffix(".partial")
-        partial.write_text(json.dumps(stored, indent=1, ensure_ascii=False, default=str), encoding="utf-8")
-        partial.replace(_file())
+        named_files.write_text(json.dumps(stored, indent=1, ensure_ascii=False, default=str), _file())
         self._seen = _stamp(_file())
 
 
@@ -142,10 +140,14 @@ def _stored(outcome: Outcome) -> dict[str, Any]:
 
 
 def _read(file: Path) -> list[Entry]:
-    """What was kept; nothing where the file is missing or damaged."""
+    """What was kept; nothing where the file is missing. A damaged file is set aside, not lost."""
     try:
         return [_entry(stored) for stored in json_file.read(file)]
-    except (OSError, ValueError, KeyError, TypeError, WorkbenchError):
+    except OSError:
+        return []
+    except (ValueError, KeyError, TypeError, AttributeError, WorkbenchError):
+        with suppress(OSError):
+            file.replace(file.with_suffix(".damaged"))
         return []
 
 

@@ -8,13 +8,13 @@ import os
 import signal
 import sys
 import traceback
-from contextlib import closing
+from contextlib import closing, suppress
 from importlib import import_module
 from pathlib import Path
 
 import psutil
 
-from workbench.errors import WorkbenchError
+from workbench.errors import WorkbenchError, first_line, of_system
 from workbench.events import Event, Failed, encode
 from workbench.jobs import KINDS
 
@@ -25,15 +25,22 @@ def main(folder: Path) -> int:
     stream = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
     os.dup2(2, 1)  # libraries print to stdout; the events have it for themselves
     os.nice(5)  # the window must stay responsive beside it
-    (folder / "pid").write_text(f"{os.getpid()} {psutil.Process().create_time()}")
-    with (folder / "events.jsonl").open("a", buffering=1, encoding="utf-8") as kept:
+    with (folder / "events.jsonl").open("ab", buffering=0) as kept:
 
         def report(event: Event) -> None:
             line = encode(event)
-            print(line, file=kept)
-            print(line, file=stream)
+            try:
+                kept.write(f"{line}\n".encode())
+            finally:  # a full disk must not keep the reason from who waits
+                print(line, file=stream)
+
+        def fail(failed: Failed) -> int:
+            with suppress(OSError):
+                report(failed)
+            return 1
 
         try:
+            (folder / "pid").write_text(f"{os.getpid()} {psutil.Process().create_time()}")
             job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
             module, _, function = KINDS[job["kind"]].partition(":")
             run = getattr(import_module(module), function)
@@ -41,22 +48,19 @@ def main(folder: Path) -> int:
                 for event in events:
                     report(event)
         except WorkbenchError as error:
-            report(Failed(error.message, error.hint_template, error.values, traceback.format_exc()))
-            return 1
-        except MemoryError:
-            report(Failed("There is not enough memory.", "Close other programs, or use fewer calibration tokens."))
-            return 1
+            return fail(Failed(error.message, error.hint_template, error.values, traceback.format_exc()))
         except Exception as error:
             traceback.print_exc()
-            report(
+            if known := of_system(error):
+                return fail(Failed(known.message, known.hint_template, details=traceback.format_exc()))
+            return fail(
                 Failed(
                     "The job stopped with an unexpected error: {error}.",
                     "The full text is in {log}.",
-                    {"error": str(error).rstrip(".") or type(error).__name__, "log": str(folder / "worker.log")},
+                    {"error": first_line(error), "log": str(folder / "worker.log")},
                     traceback.format_exc(),
                 )
             )
-            return 1
     return 0
 
 

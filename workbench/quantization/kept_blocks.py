@@ -56,7 +56,8 @@ class KeptBlocks:
 
     def events(self, link: str) -> Iterator[Event]:
         """What was told while the block was made."""
-        for line in (self._place / link / EVENTS).read_text(encoding="utf-8").splitlines():
+        # Not splitlines(): a name may hold the other line ends that Unicode knows.
+        for line in filter(None, (self._place / link / EVENTS).read_text(encoding="utf-8").split("\n")):
             yield decode(line)
 
     @torch.no_grad()
