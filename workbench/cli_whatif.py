@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import asdict
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,6 +10,7 @@ import typer
 
 from workbench import figures, jobs, moments_kept, sensitivities, settings, terminal, whatif
 from workbench.catalog import folder as models
+from workbench.catalog.model import Model
 from workbench.errors import WorkbenchError
 from workbench.events import Event, Finished
 from workbench.interrupt import run_until_done
@@ -26,7 +28,7 @@ _UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 
 def what_if(
     folder: Folder,
-    module: Annotated[str, typer.Argument(help="The full name of a linear layer, as `lathe plan` lists it.")],
+    module: Annotated[str, typer.Argument(help="The full name of a linear layer, as `lathe plan --every` lists it.")],
     method: Annotated[str, typer.Option(help="rtn, awq, gptq, awq+gptq or keep.")] = "gptq",
     bits: Annotated[int, typer.Option(help="2, 3, 4 or 8.")] = 4,
     group: Annotated[int, typer.Option(help="32, 64, 128, -1 for the whole row, 0 for what the recipe takes.")] = AUTO,
@@ -34,8 +36,15 @@ def what_if(
     order: Annotated[str, typer.Option(help="static or none.")] = "static",
     damping: Annotated[float, typer.Option(help="GPTQ's damping, a share of the mean diagonal.")] = 0.01,
     clip: Annotated[bool, typer.Option(help="Search each group's range.")] = True,
+    scale: Annotated[bool, typer.Option(help="Search AWQ's scale of the input channels.")] = True,
     refine: Annotated[bool, typer.Option(help="Refine what GPTQ found.")] = False,
     recipe: RecipeName = "layered",
+    save: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the recipe with this choice for the layer to a file.")
+    ] = None,
+    everywhere: Annotated[
+        bool, typer.Option("--all-blocks", help="Save it for the layer's like in all blocks.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """What a choice would do to one linear layer, measured on the calibration statistics."""
@@ -49,9 +58,11 @@ def what_if(
         order=order,
         damping=damping,
         clip=clip,
+        scale=scale,
         refine=refine,
     )
-    chosen = recipes.load(recipe)
+    chosen, model = recipes.load(recipe), models.inspect(folder)
+    _require(module, model)
     if not moments_kept.gathered(folder.resolve(), chosen):
         _run("statistics", whatif.spec(folder, chosen))
     answer = _answer(folder, chosen, module, choice)
@@ -59,6 +70,40 @@ def what_if(
         terminal.print_json(asdict(answer))
     else:
         print_answer(answer)
+    if save:
+        _save(chosen, model, module, choice, everywhere, save)
+
+
+def _require(module: str, model: Model) -> None:
+    """Raise when the model has no such layer, with the name that was probably meant."""
+    names = [linear.name for linear in model.linears]
+    if module not in names:
+        near = next((name for name in names if name.endswith(module)), None) or next(
+            iter(get_close_matches(module, names, 1, 0.4)), "–"
+        )
+        raise WorkbenchError(
+            "There is no linear layer called {module} in this model.",
+            "Did you mean {near}? `lathe plan --every` lists all.",
+            module=module, near=near,
+        )  # fmt: skip
+
+
+def _save(recipe: Recipe, model: Model, module: str, choice: Choice, everywhere: bool, file: Path) -> None:
+    from workbench import matching, reach, recipes_kept
+
+    patterns = reach.patterns(model.linears, module, everywhere)
+    names = [linear.name for linear in model.linears]
+    recipes_kept.write(matching.place(recipe, patterns, choice, names), file)
+    terminal.err.print(say("Written to {path}.", path=str(file)))
+
+
+def fixed(made: Plan, number: int, output: Path | None) -> Plan:
+    """The plan after taking one of the ways out that it lists, counted from 1."""
+    from workbench import plan as plans
+
+    if not 1 <= number <= len(made.fixes):
+        raise WorkbenchError("The plan has no way out numbered {number}.", "`lathe plan` lists them.", number=number)
+    return plans.make(made.model, made.fixes[number - 1].recipe, output)
 
 
 def print_answer(answer: WhatIf) -> None:
@@ -93,7 +138,7 @@ def sensitivity(folder: Folder, recipe: RecipeName = "layered", as_json: Json = 
         terminal.print_json([asdict(event) for event in found])
         return
     terminal.table(
-        (say("Layer"), say("Group"), *(say("{bits} bit", bits=bits) for bits in (2, 3, 4, 8))),
+        (say("Layer"), say("Group"), *(say("{bits} bit, nat", bits=bits) for bits in (2, 3, 4, 8))),
         [
             (
                 event.name, event.group_size,

@@ -63,6 +63,14 @@ def find(rules: Sequence[Rule], names: Sequence[str]) -> Matches:
     )
 
 
+def deciding(matches: Iterable[Match]) -> dict[str, str]:
+    """The pattern that decides for each layer that any of the rules reaches."""
+    wide, exact = dict[str, str](), dict[str, str]()
+    for match in matches:
+        (exact if is_name(match.rule.pattern) else wide).update(dict.fromkeys(match.modules, match.rule.pattern))
+    return wide | exact
+
+
 def _reached(rules: Sequence[Rule], names: Sequence[str]) -> list[tuple[str, ...]]:
     """What each rule's pattern matches."""
     known = set(names)

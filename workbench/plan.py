@@ -41,6 +41,11 @@ class Plan:
         return bool(self.conflicts)
 
     @property
+    def fixes(self) -> tuple[Fix, ...]:
+        """All ways out, those of the conflicts before those of the warnings."""
+        return tuple(fix for found in (*self.conflicts, *self.warnings) for fix in found.fixes)
+
+    @property
     def quantized(self) -> tuple[Planned, ...]:
         return tuple(planned for planned in self.linears if not planned.choice.kept)
 

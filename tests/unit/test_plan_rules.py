@@ -222,3 +222,12 @@ def test_latent_projections_that_are_fused_agree(model):
     assert not make(latent, with_rules(("*.kv_b_proj", KEEP))).blocks
     (conflict,) = make(latent, with_rules(("*.q_a_proj", KEEP))).conflicts
     assert conflict.code == "siblings_differ" and len(conflict.modules) == 4
+
+
+def test_the_pattern_that_decides_for_each_layer_is_named(model):
+    plan = make(model, with_rules(("*.o_proj", EIGHT), ("model.layers.1.self_attn.o_proj", KEEP)))
+    ruled = matching.deciding(plan.matches)
+    assert ruled == {
+        "model.layers.0.self_attn.o_proj": "*.o_proj",
+        "model.layers.1.self_attn.o_proj": "model.layers.1.self_attn.o_proj",
+    }

@@ -1,10 +1,11 @@
 """Models, plans, capacities and jobs as plain values for programs and as tables for people."""
 
 from dataclasses import asdict
+from itertools import count
 from pathlib import Path
 from typing import Any
 
-from workbench import figures, terminal
+from workbench import figures, plan_table, terminal
 from workbench.catalog import fit
 from workbench.catalog.capacity import Capacity, capacity, devices, kv_bytes_per_token
 from workbench.catalog.folder import inspect
@@ -18,7 +19,6 @@ from workbench.recipe import to_dict
 from workbench.words import say
 
 GIB = 2**30
-MOST_RULES = 40  # an allocated recipe has one for every layer
 _TYPES = {4: "float32", 2: "bfloat16"}
 
 
@@ -150,51 +150,20 @@ def print_model(found: Model) -> None:
         _print_told(problem.sentence, problem.hint, bool(problem.blocks))
 
 
-def print_plan(made: Plan) -> None:
-    """The choices of one block after another, equal blocks together; then what stands against the plan."""
+def print_plan(made: Plan, every: bool = False) -> None:
+    """The choices of one block after another, equal blocks together or each layer; then what stands against the plan.
+
+    The ways out are numbered as `Plan.fixes` counts them.
+    """
     if made.model.can_quantize:
-        _print_choices(made)
-        _print_rules(made)
+        (plan_table.print_layers if every else plan_table.print_blocks)(made)
+        plan_table.print_sum(made)
+        plan_table.print_rules(made)
+    numbers = count(1)
     for each in (*made.conflicts, *made.warnings):
         _print_told(each.sentence, each.hint, each in made.conflicts)
         for fix in each.fixes:
-            terminal.out.print(f"    · {fix.label}", markup=False)
-
-
-def _print_rules(made: Plan) -> None:
-    """What each pattern of the recipe reaches."""
-    if made.matches:
-        rows = [(each.rule.pattern, len(each.modules), each.holds) for each in made.matches[:MOST_RULES]]
-        terminal.table((say("Pattern"), say("Matches"), say("Decides for")), rows)
-        if len(made.matches) > MOST_RULES:
-            more = len(made.matches) - MOST_RULES
-            terminal.out.print(say("And {count} more {count:rule|rules}; --json lists all.", count=more))
-
-
-def _print_choices(made: Plan) -> None:
-    kinds: dict[tuple, list[int]] = {}
-    for each in made.linears:
-        key = (each.linear.leaf, f"{each.linear.out_features} × {each.linear.in_features}", each.choice)
-        kinds.setdefault(key, []).append(each.bytes)
-    terminal.table(
-        (
-            say("Layers"), say("Module"), say("Shape"), say("Method"), say("Bits"), say("Group"), say("Symmetric"),
-            say("Size"),
-        ),
-        [
-            (
-                len(sizes), leaf, shape, choice.method,
-                *((None,) * 3 if choice.kept else (choice.bits, choice.group_size, _yes(choice.symmetric))),
-                figures.bytes_of(sum(sizes)),
-            )
-            for (leaf, shape, choice), sizes in kinds.items()
-        ],
-    )  # fmt: skip
-    size, before = figures.bytes_of(made.predicted_bytes), figures.bytes_of(made.model.weight_bytes)
-    terminal.out.print(say("Predicted size: {size}, the original has {before}.", size=size, before=before))
-    if made.average_bits is not None:
-        bits = f"{made.average_bits:.2f}"
-        terminal.out.print(say("A quantized weight takes {bits} bits on average, scales included.", bits=bits))
+            terminal.out.print(f"    {next(numbers)} · {fix.label}", markup=False)
 
 
 def print_capacities(rows: list[dict[str, Any]]) -> None:
