@@ -8,7 +8,7 @@ import psutil
 import pynvml
 
 from workbench import guard
-from workbench.catalog.devices import host_memory
+from workbench.catalog.devices import gpu_memory, host_memory
 
 HOST = "cpu"
 
@@ -87,13 +87,13 @@ def _gpus() -> list[tuple[Room, dict[int, int]]]:
     try:
         for index in range(pynvml.nvmlDeviceGetCount()):
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            name, memory = pynvml.nvmlDeviceGetName(handle), pynvml.nvmlDeviceGetMemoryInfo(handle)
+            name, (total, free) = pynvml.nvmlDeviceGetName(handle), gpu_memory(pynvml, handle)
             try:
                 told = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
             except pynvml.NVMLError:
                 told = []
             sizes = {each.pid: each.usedGpuMemory for each in told if each.usedGpuMemory}
-            found.append((Room(name, memory.total, memory.free), sizes))
+            found.append((Room(name, total, free), sizes))
     except pynvml.NVMLError:  # a device that fell off the bus ends the list
         pass
     finally:

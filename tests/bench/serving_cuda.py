@@ -482,9 +482,9 @@ def main(given: argparse.Namespace) -> int:
     rows = []
     for name in given.wanted:
         if given.left() < (40 if name in ("bf16", "int4") else 25):
-            say("no time for", name, "and all that follows")
-            break
-        given.limit = min(given.left() - 5, 100)
+            say("no time for", name)
+            continue
+        given.limit = min(given.left() - 5, 100 if given.forked else 200)
         base, again = name.removesuffix("-2"), name.endswith("-2")
         profile = profiles[base]
         if again:

@@ -166,9 +166,10 @@ class Driver:
         pass
 
     NVML_CLOCK_MEM = 2
+    nvmlMemory_v2 = 0x2000028
 
-    def __init__(self, names, broken=False):
-        self.names, self.broken, self.open = names, broken, False
+    def __init__(self, names, broken=False, old=False):
+        self.names, self.broken, self.old, self.open = names, broken, old, False
 
     def nvmlInit(self):
         if self.names is None:
@@ -187,8 +188,10 @@ class Driver:
     def nvmlDeviceGetName(self, handle):
         return self.names[handle]
 
-    def nvmlDeviceGetMemoryInfo(self, handle):
-        return SimpleNamespace(total=24 * GIB, free=20 * GIB)
+    def nvmlDeviceGetMemoryInfo(self, handle, version=None):
+        if version and self.old:
+            raise self.NVMLError
+        return SimpleNamespace(total=24 * GIB, free=20 * GIB, **({"reserved": GIB // 2} if version else {}))
 
     def nvmlDeviceGetMemoryBusWidth(self, handle):
         if self.broken:
@@ -219,6 +222,14 @@ def test_bandwidth_of_gpus(monkeypatch, name, bandwidth):
     (found,) = devices.devices()
     assert (found.name, found.kind, found.bandwidth_bytes_s) == (name, "gpu", pytest.approx(bandwidth))
     assert not driver.open
+
+
+def test_what_the_driver_keeps_of_a_gpu_is_not_counted(monkeypatch):
+    """vLLM takes its share of what CUDA counts, 139.80 GiB of an H200 whose driver says 140.40."""
+    monkeypatch.setitem(sys.modules, "pynvml", Driver(["NVIDIA H200"]))
+    assert (devices.devices()[0].total_bytes, devices.devices()[0].free_bytes) == (23.5 * GIB, 20 * GIB)
+    monkeypatch.setitem(sys.modules, "pynvml", Driver(["NVIDIA H200"], old=True))
+    assert devices.devices()[0].total_bytes == 24 * GIB
 
 
 def test_without_a_driver_or_a_figure(monkeypatch):

@@ -4,11 +4,13 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import httpx
 import psutil
 import pynvml
 
+from workbench.catalog.devices import gpu_memory
 from workbench.engine.client import Endpoint
 from workbench.engine.metrics import read_engine
 from workbench.engine_events import EngineSample
@@ -99,15 +101,15 @@ def _gpus() -> tuple[GpuSample, ...]:
 
 
 def _gpu(handle: object) -> GpuSample:
-    memory = _asked(pynvml.nvmlDeviceGetMemoryInfo, handle)
+    memory = _asked(partial(gpu_memory, pynvml), handle)
     rates = _asked(pynvml.nvmlDeviceGetUtilizationRates, handle)
     milliwatts = _asked(pynvml.nvmlDeviceGetPowerUsage, handle)
     limit = _asked(pynvml.nvmlDeviceGetEnforcedPowerLimit, handle)
     return GpuSample(
         name=_asked(pynvml.nvmlDeviceGetName, handle) or "GPU",
         load=rates.gpu / 100 if rates else None,
-        memory_used=memory.used if memory else None,
-        memory_total=memory.total if memory else None,
+        memory_used=memory[0] - memory[1] if memory else None,
+        memory_total=memory[0] if memory else None,
         power_w=milliwatts / 1000 if milliwatts is not None else None,
         memory_busy=rates.memory / 100 if rates else None,
         power_limit_w=limit / 1000 if limit else None,
