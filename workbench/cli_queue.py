@@ -93,18 +93,20 @@ def _list(line: "WaitingLine") -> None:
 
 
 def _print(outcomes: "list[Outcome]", names: list[str] | None = None) -> None:
-    """The table; the numbers are those that the options take."""
+    """The table, then where each result is or why there is none; the numbers are those that the options take."""
     from workbench import figures
 
     terminal.table(
-        ("", say("Recipe"), say("Bits"), say("Size"), "KL", say("Perplexity"), say("Time"), ""),
+        ("", say("Recipe"), say("Bits"), say("Size"), "KL", say("Perplexity"), say("Time")),
         [
             (
                 str(number), names[number - 1] if names else row.name, figures.number(row.average_bits),
                 figures.bytes_of(row.size), f"{row.kl:.4f}" if row.kl is not None else None,
                 figures.number(row.perplexity, 4), figures.clock(row.seconds),
-                row.failure or (row.output if row.name else say("waiting")),
             )
             for number, row in enumerate(outcomes, 1)
         ],
     )  # fmt: skip
+    for number, row in enumerate(outcomes, 1):
+        told = f"✕ {row.failure}" if row.failure else str(row.output) if row.name else say("waiting")
+        terminal.out.print(f"{number}  {told}", markup=False, soft_wrap=not row.failure)

@@ -96,11 +96,12 @@ async def made(
     try:
         model = catalog.inspect(entry.model)
     except WorkbenchError as error:
-        return replace(ended, failure=Sentence(error.message, error.values))
+        return replace(ended, failure=_told(error))
     plan = plans.make(model, entry.recipe, entry.output)
     barred = [conflict for conflict in plan.conflicts if not (replaced and conflict.code == "output_exists")]
     if barred:
-        return replace(ended, failure=barred[0].sentence)
+        hint = barred[0].hint or Sentence("`lathe plan` and the Quantize page have ways out.")
+        return replace(ended, failure=_both(barred[0].sentence, hint))
     spec = {
         "model": str(model.folder), "output": str(entry.output), "recipe": recipes.to_dict(entry.recipe),
         "replace": replaced, "reuse": True,
@@ -115,7 +116,7 @@ async def made(
     try:
         await jobs.run(job, take, settings, ask)
     except WorkbenchError as error:
-        failure = Sentence(error.message, error.values)
+        failure = _told(error)
     measured = next((event for event in events if isinstance(event, QualityMeasured)), None)
     finished = next((event for event in events if isinstance(event, Finished)), None)
     marked = entry.output.with_name(f"{entry.output.name}.failed")
@@ -163,6 +164,16 @@ def page(entries: Iterable[Entry]) -> str:
         for model, ended in of_models.items()
     ]
     return environment.get_template("queue.html.j2").render(parts=parts)
+
+
+def _told(error: WorkbenchError) -> Sentence:
+    """What went wrong with its next step: nobody is there when it happens."""
+    told = Sentence(error.message, error.values)
+    return _both(told, Sentence(error.hint_template, error.values)) if error.hint_template else told
+
+
+def _both(told: Sentence, hint: Sentence) -> Sentence:
+    return Sentence("{result} {problem}", {"result": told, "problem": hint})
 
 
 def _bytes(folder: Path) -> int:

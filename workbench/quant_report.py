@@ -67,9 +67,10 @@ def content(
 
 
 def command(job: Path, spec: Mapping[str, Any]) -> str:
-    """What makes the same result once more."""
+    """What makes the same result once more, in its place: an earlier one stays until the new one is done."""
+    recipe = str(job / "recipe.json")
     return shlex.join(
-        ["lathe", "quantize", str(spec["model"]), "-o", str(spec["output"]), "--recipe", str(job / "recipe.json")]
+        ["lathe", "quantize", str(spec["model"]), "-o", str(spec["output"]), "--recipe", recipe, "--replace"]
     )
 
 

@@ -191,7 +191,7 @@ def test_an_amendment_holds_from_the_next_block_on_and_can_be_made_again(tmp_pat
     bits = {(event.block, event.bits) for event in events if isinstance(event, ModuleDone) and ".mlp." in event.name}
     assert bits == {(0, 4), (1, 4), (2, 8)}
     report = json.loads((job / "report.json").read_text())
-    assert report["amended"] == [2] and report["command"].endswith(f"--recipe {job}/recipe.json")
+    assert report["amended"] == [2] and report["command"].endswith(f"--recipe {job}/recipe.json --replace")
     final = recipe.load(str(job / "recipe.json"))
     quantized(source, tmp_path / "again", final, threads=1)
     assert weights(tmp_path / "again") == weights(tmp_path / "out")

@@ -45,7 +45,7 @@ def test_the_queue_goes_on_after_a_failure(tiny, tmp_path, worker):
     outcomes = queue(tiny, ["best", "rtn", "rtn"], tmp_path / "night")
     assert [outcome.name for outcome in outcomes] == ["best", "rtn", "rtn-2"]
     assert [bool(outcome.failure) for outcome in outcomes] == [True, False, False]
-    assert str(outcomes[0].failure) == "best broke." and outcomes[1].kl == 0.1 and outcomes[1].size == 1_000_000
+    assert str(outcomes[0].failure) == "best broke. Mend it." and outcomes[1].kl == 0.1 and outcomes[1].size == 1_000_000
     assert [spec["output"] for spec in worker] == [
         str(tmp_path / "night" / f"{tiny.name}-{name}") for name in ("best", "rtn", "rtn-2")
     ]
@@ -58,7 +58,7 @@ def test_a_recipe_that_cannot_run_starts_nothing(tiny, tmp_path, worker):
     file = tmp_path / "torn.json"
     file.write_text(json.dumps(recipe.to_dict(torn) | {"name": ""}))
     outcomes = queue(tiny, [str(file), "rtn"], tmp_path / "night")
-    assert outcomes[0].failure and outcomes[0].job is None and not outcomes[1].failure
+    assert "`lathe plan`" in str(outcomes[0].failure) and outcomes[0].job is None and not outcomes[1].failure
     assert len(worker) == 1
 
 
