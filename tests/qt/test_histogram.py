@@ -102,3 +102,11 @@ def test_a_thousand_layers_are_shown_quickly(plot):
     for _ in range(1000):
         plot.show_counts(Counts(-1, 1, bell(), bell(), tuple(np.linspace(-1, 1, 16)), 1))
     assert (time.perf_counter() - started) / 1000 < 0.02
+
+
+@pytest.mark.parametrize(("height", "shown"), [(120, False), (300, True)])
+def test_titles_of_the_axes_have_room_or_go(plot, height, shown):
+    plot.resize(600, height)
+    plot.show_counts(Counts(-1, 1, bell()))  # the words are set anew, which shows them
+    axes = [plot.plot.getPlotItem().getAxis(side) for side in ("left", "bottom")]
+    assert [axis.label.isVisible() for axis in axes] == [shown, shown]

@@ -172,6 +172,7 @@ class HistogramPlot(QWidget):
         item = self.plot.getPlotItem()
         item.getAxis("left").setLabel(say("weights, logarithmic"))
         item.getAxis("bottom").setLabel(say("value"))
+        self._fit_labels()  # a label that is set is shown
         self.plot.setAccessibleName(say("Histogram of the weights"))
         self.setAccessibleDescription(f"{self._legend_words()} {self._remark.text()}".strip())
 
@@ -225,6 +226,9 @@ class HistogramPlot(QWidget):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
+        self._fit_labels()
+
+    def _fit_labels(self) -> None:
         self.plot.getPlotItem().getAxis("bottom").showLabel(self.height() > LABEL_HEIGHT)
         self._count_axis.showLabel(self.height() > TITLE_HEIGHT)
 
