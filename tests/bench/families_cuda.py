@@ -27,7 +27,7 @@ from statistics import mean, median, pstdev
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "engine"))
-from family_models import write_family
+from family_models import LATENT, write_family
 from quantization_models import byte_tokenizer, quantized
 
 from workbench.quantization.blocks import Skeleton
@@ -50,11 +50,10 @@ FAMILIES = {
     "deepseek_v2": MLA | {"topk_method": "greedy", "scoring_func": "softmax"},
     "qwen3_moe": MOE,
     "deepseek_v3": MLA | {"topk_method": "noaux_tc", "scoring_func": "sigmoid"},
-    "qwen2_moe": MOE | {"shared_expert_intermediate_size": 512},
+    # vLLM takes the hidden size over the heads for it, whatever else is said.
+    "qwen2_moe": MOE | {"shared_expert_intermediate_size": 512, "head_dim": 64},
     "glm4_moe": MOE | {"n_routed_experts": 8},
 }
-# On a CPU vLLM has MLA for these sizes alone.
-LATENT = {"kv_lora_rank": 512, "qk_rope_head_dim": 64, "head_dim": 64}
 TINY = {"deepseek_v2": LATENT, "deepseek_v3": LATENT}
 WITHOUT_EXPERTS = with_rules(PRESETS["layered"], ("*.experts.*",), KEEP)
 TEXT = "The keeper climbed the stairs to light the great lamp; each of the steps creaked under him, and far below the "

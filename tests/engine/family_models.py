@@ -11,6 +11,8 @@ DEEPSEEK = {
     "n_shared_experts": 1, "first_k_dense_replace": 1, "kv_lora_rank": 32, "q_lora_rank": 64, "qk_rope_head_dim": 32,
     "qk_nope_head_dim": 32, "v_head_dim": 32, "num_key_value_heads": 4, "head_dim": 32,
 }  # fmt: skip
+# The sizes of latent attention that vLLM takes on a CPU.
+LATENT = {"kv_lora_rank": 512, "qk_rope_head_dim": 64, "head_dim": 64}
 GEMMA = {"query_pre_attn_scalar": 32, "sliding_window": 16}
 SETTINGS = {
     "phi3": {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 1.0}},
@@ -22,7 +24,7 @@ SETTINGS = {
     "qwen2_moe": MOE | {"shared_expert_intermediate_size": 64},
     "qwen3_moe": MOE,
     "deepseek_v2": DEEPSEEK,
-    "deepseek_v3": DEEPSEEK,
+    "deepseek_v3": DEEPSEEK | {"topk_method": "noaux_tc", "scoring_func": "sigmoid"},
     "glm4_moe": DEEPSEEK | {"num_key_value_heads": 2},
     "cohere": {"logit_scale": 0.5},  # attention and MLP side by side behind one norm
 }
