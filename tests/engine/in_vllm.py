@@ -1,9 +1,11 @@
-"""Runs a script of this folder as a child that loads models into vLLM in its own process, one after another."""
+"""Runs scripts in a child that has imported vLLM, which takes longer than what most of them do there."""
 
 import json
 import os
+import selectors
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +18,25 @@ LIMIT_S = 500
 
 
 def run(script: str, out: Path, *args: str) -> tuple[dict[str, Any], str]:
-    """The answers that it wrote to `out`, and its stderr."""
-    child = Path(__file__).with_name(script)
-    done = subprocess.run(
-        [sys.executable, str(child), str(out), *args],
-        env=os.environ | ENV, capture_output=True, text=True, timeout=LIMIT_S,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(out.read_text()), done.stderr
+    """The answers that a script of this folder wrote to `out`, and all that it printed."""
+    child, log = _child(), out.with_suffix(".log")
+    child.stdin.write(json.dumps([str(Path(__file__).with_name(script)), str(log), str(out), *args]) + "\n")
+    child.stdin.flush()
+    with selectors.DefaultSelector() as waiting:
+        waiting.register(child.stdout, selectors.EVENT_READ)
+        status = child.stdout.readline() if waiting.select(LIMIT_S) else ""
+    if not status:  # too late, or it could not import vLLM
+        child.kill()
+        _child.cache_clear()
+    printed = log.read_text(errors="replace") if log.exists() else ""
+    assert status == "0\n", (status, printed[-3000:])
+    return json.loads(out.read_text()), printed
+
+
+@cache
+def _child() -> subprocess.Popen:
+    """One for all tests; it ends with us, when its stdin closes."""
+    script = Path(__file__).with_name("vllm_once.py")
+    return subprocess.Popen(
+        [sys.executable, str(script)], env=os.environ | ENV, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )

@@ -5,11 +5,10 @@ The readers here are written from the formats' own loops, one value at a time, a
 
 import hashlib
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
+import in_vllm
 import pytest
 import torch
 from exporting import uniform, written
@@ -283,8 +282,6 @@ def test_the_command(packed, tmp_path, monkeypatch):
     assert inspect(tmp_path / "out").quantization.method == "gptq"
 
 
-def test_vllms_own_functions_unpack_the_same_integers():
-    child = Path(__file__).with_name("unpack_in_vllm.py")
-    done = subprocess.run([sys.executable, str(child)], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert json.loads(done.stdout.splitlines()[-1]) == {"awq": True, "gptq": True, "gptq eight bits": True}
+def test_vllms_own_functions_unpack_the_same_integers(tmp_path):
+    told, _ = in_vllm.run("unpack_in_vllm.py", tmp_path / "told.json")
+    assert told == {"awq": True, "gptq": True, "gptq eight bits": True}

@@ -2,12 +2,12 @@
 
 import asyncio
 import json
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import httpx
+import in_vllm
 import psutil
 import pytest
 import torch
@@ -26,13 +26,6 @@ from workbench.engine.speculation import Speculation
 from workbench.engine_events import EngineMemory
 from workbench.errors import WorkbenchError
 from workbench.settings import Settings
-
-PARSE = (
-    "import json, sys; from vllm.utils.argparse_utils import FlexibleArgumentParser as Parser\n"
-    "from vllm.entrypoints.launchers.cli_args import make_arg_parser\n"
-    "found = make_arg_parser(Parser()).parse_args(json.loads(sys.argv[1]))\n"
-    "print('parsed', json.dumps({name: str(value) for name, value in vars(found).items()}))"
-)
 
 
 def write_adapter(folder: Path, seed: int = 0, rank: int = 8) -> Path:
@@ -151,8 +144,7 @@ def test_vllms_own_parser_takes_every_flag(tmp_path):
     flags = frozenset({*command.FLAGS.values(), "--enable-lora", "--max-loras", "--max-lora-rank"})
     facts = EngineFacts(sys.executable, "0.32.0", None, False, flags, True, None)
     argv = command.build(profile, 8000, "", facts).argv[3:]
-    asked = subprocess.run([sys.executable, "-c", PARSE, json.dumps(argv)], capture_output=True, text=True, check=True)
-    told = json.loads(next(line for line in asked.stdout.splitlines() if line.startswith("parsed "))[7:])
+    told = in_vllm.run("parse_in_vllm.py", tmp_path / "told.json", json.dumps(argv))[0]["parsed"]
     wanted = {
         "kv_cache_dtype": "fp8", "max_num_batched_tokens": "2048", "scheduling_policy": "priority", "max_loras": "1",
         "enable_prefix_caching": "True", "max_lora_rank": "16", "enable_lora": "True", "block_size": "32",

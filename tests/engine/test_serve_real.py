@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import httpx
+import in_vllm
 import pytest
 
 from workbench import guard
@@ -23,12 +24,6 @@ from workbench.engine.profile import Profile, Speculation, shorter
 from workbench.engine_events import EnginePhase, EngineSample, EngineStopped
 from workbench.measure import series
 from workbench.runs import EngineRun
-
-ALL_FLAGS = (
-    "import json; from vllm.utils.argparse_utils import FlexibleArgumentParser as Parser\n"
-    "from vllm.entrypoints.launchers.cli_args import make_arg_parser\n"
-    "print('flags', json.dumps([name for each in make_arg_parser(Parser())._actions for name in each.option_strings]))"
-)
 
 
 @pytest.fixture(scope="module")
@@ -235,13 +230,12 @@ def test_a_context_beyond_the_cache_is_refused_with_a_length_that_fits(served, s
     assert foreseen.values["max_length"] == length
 
 
-def test_the_flags_read_from_the_source_are_those_of_the_parser():
+def test_the_flags_read_from_the_source_are_those_of_the_parser(tmp_path):
     from workbench.engine import probe
 
     told = subprocess.run([sys.executable, "-I", probe.__file__], capture_output=True, text=True, check=True).stdout
-    asked = subprocess.run([sys.executable, "-c", ALL_FLAGS], capture_output=True, text=True, check=True).stdout
-    flags = next(line for line in asked.splitlines() if line.startswith("flags "))
-    known = {flag for flag in json.loads(flags.removeprefix("flags ")) if flag.startswith("--")}
+    asked, _ = in_vllm.run("parse_in_vllm.py", tmp_path / "told.json", "[]")
+    known = {flag for flag in asked["flags"] if flag.startswith("--")}
     missing = known - set(json.loads(told)["flags"])
     assert {flag for flag in missing if not flag.startswith("--no-")} - {"--help"} == set()
     assert set(json.loads(told)["flags"]) - known == set()

@@ -1,6 +1,8 @@
-"""Child of test_export: our layouts of random integers, unpacked by vLLM itself. Prints name → same, as JSON."""
+"""Child of test_export: our layouts of random integers, unpacked by vLLM itself. Writes name → same, as JSON."""
 
 import json
+import sys
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -44,4 +46,5 @@ def gptq(bits: int) -> bool:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    print(json.dumps({"awq": awq(), "gptq": gptq(4), "gptq eight bits": gptq(8)}))
+    told = {"awq": awq(), "gptq": gptq(4), "gptq eight bits": gptq(8)}
+    Path(sys.argv[1]).write_text(json.dumps(told))
