@@ -1,9 +1,10 @@
 """Prefill and decode apart with NIXL over CUDA on two GPUs: what is handed over, how fast, and a mixed load.
 
 `python tests/bench/separated_cuda.py MODEL [--limit S]`. All engines start at once by the product's own code: a 7B
-shape with random weights in one engine, in one with short steps, and apart; and MODEL apart. Then, in this order:
+shape with random weights in one engine, in one with short steps, and apart with blocks of two sizes; and MODEL apart.
+Then, in this order:
 1. MODEL apart: greedy text and the prompt's tokens by the counters, against the prefill engine asked by itself;
-2. the mixed load of `lathe serve --separate 1x1 --measure`, longer, in the three ways, one after the other;
+2. the mixed load of `lathe serve --separate 1x1 --measure`, longer, in all ways, one after the other;
 3. kill -9 of MODEL's prefill engine: how long until that is told, and until nothing is left;
 4. MODEL in INT4 with n-grams apart, as 1.
 Without a GPU everything is small and in float32: to see that it runs. Each part prints as soon as it is done.
@@ -47,7 +48,7 @@ COUNTED = (
     "vllm:spec_decode_num_accepted_tokens_total",
 )  # fmt: skip
 DUMMY = ("--load-format", "dummy")
-SHORT_STEP = 1024  # tokens
+SHORT_STEP, LARGE_BLOCK = 1024, 128  # tokens; vLLM's own block has 16 on a GPU, and NIXL reads it in pieces
 START_S = 130.0
 PARTS = ["plain", "mixed", "int4"]
 
@@ -68,7 +69,7 @@ class Place:
         if not self.gpus:
             return Profile(model, name="m", context=512, kv_gib=0.25, max_sequences=16, **changes)
         # A cache of fixed size: what others beside it take or give back meanwhile does not matter then.
-        kv_gib, share, context = (12.0, 0.3, self.mix.prompt_words + 512) if large else (4.0, 0.1, 2048)
+        kv_gib, share, context = (12.0, 0.2, self.mix.prompt_words + 512) if large else (4.0, 0.1, 2048)
         return Profile(
             model, name="m", context=context, kv_gib=kv_gib, memory_share=share, running="graphs", **changes
         )  # fmt: skip
@@ -223,7 +224,7 @@ async def mixed_load(ways: dict[str, Engines], mix: Mix) -> None:
     tables = [Comparison(mix, each, found[last]).rows() for each in found.values()]
     for rows in zip(*tables, strict=True):
         print(f"| {rows[0].label} | {' | '.join(row.texts[0] for row in rows)} | {rows[0].texts[2]} |", flush=True)
-    print("Each of the first has one GPU; apart has two.", flush=True)
+    print("One engine has one GPU; apart has two.", flush=True)
 
 
 async def killed(engines: Engines) -> None:
@@ -280,7 +281,7 @@ async def bench(model: Path, place: Place, folder: Path, limit_s: float, parts: 
     making = plain = None
     try:
         if "mixed" in parts:
-            ways = three_ways(place, folder)
+            ways = all_ways(place, folder)
         if "plain" in parts:
             plain = two_engines("plain", place.profile(model), place, folder)
         running = [*ways.values(), *filter(None, [plain])]
@@ -302,16 +303,18 @@ async def bench(model: Path, place: Place, folder: Path, limit_s: float, parts: 
         await asyncio.gather(*(engines.stop() for engines in running))
 
 
-def three_ways(place: Place, folder: Path) -> dict[str, Engines]:
+def all_ways(place: Place, folder: Path) -> dict[str, Engines]:
     """Engines of the large shape by what they are called, the first and the last to be compared."""
     shape = word_model.write(folder / "shape", word_model.LARGE if place.gpus else word_model.TINY)
     # Without a prefix cache, so that no prompt is found there that was asked before.
     large = place.profile(shape, large=True, extra=DUMMY, prefix_cache=False)
     short = replace(large, batched_tokens=SHORT_STEP if place.gpus else 256)
+    blocks = replace(large, block_size=LARGE_BLOCK)
     one, other = place.legs
     return {
         "one engine": one_engine("one engine", large, one, folder),
         f"one engine, steps of {short.batched_tokens}": one_engine("short steps", short, other, folder),
+        f"apart, blocks of {LARGE_BLOCK}": two_engines("large blocks", blocks, place, folder),
         "apart": two_engines("apart", large, place, folder),
     }
 
@@ -325,7 +328,7 @@ def main() -> None:
     given = parser.parse_args()
     gpus = sum(each.kind == "gpu" for each in devices())
     if gpus:
-        mix = Mix(chats=8, chat_tokens=128, prompts=12, prompt_words=8000, pause_s=0.5)
+        mix = Mix(chats=16, chat_tokens=128, prompts=24, prompt_words=8000, pause_s=0.1)
         place = Place(gpus, mix)
         os.environ.setdefault("UCX_PROTO_INFO", "y")  # which way each size of read goes, in the engines' logs
     else:

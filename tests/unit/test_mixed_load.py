@@ -48,6 +48,7 @@ def test_a_speed_up_below_one_is_shown_as_such_and_missing_as_a_dash():
     rows = {row.name: row for row in Comparison(Mix(), one, apart).rows()}
     assert rows["first_median_s"].speedup == pytest.approx(0.5) and rows["first_median_s"].texts[2] == "0.50×"
     assert rows["between_p95_s"].speedup > 1 and rows["between_median_s"].speedup == pytest.approx(1)
+    assert rows["between_longest_s"].speedup == pytest.approx(9)
     assert rows["tokens_per_s"].speedup == pytest.approx(0.5)
     assert rows["prompt_first_median_s"].texts == ("–", "–", "–")
     assert rows["failed"].texts == ("0", "1", "–")

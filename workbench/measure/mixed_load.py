@@ -100,6 +100,8 @@ class Comparison:
             self._row("first_p95_s", Sentence("Chats: to the first token, p95"), _p95, "first_s"),
             self._row("between_median_s", Sentence("Chats: between tokens, median"), median, "between_s"),
             self._row("between_p95_s", Sentence("Chats: between tokens, p95"), _p95, "between_s"),
+            # A prompt that stops all chats for a moment is one gap in a hundred of each: seen here, and felt.
+            self._row("between_longest_s", Sentence("Chats: between tokens, longest"), _longest, "between_s"),
             self._row("prompt_first_median_s", Sentence("Long prompts: to the first token, median"), median,
                       "prompt_first_s"),
             _row("tokens_per_s", Sentence("Tokens of all answers"), self.one.tokens_per_s, self.apart.tokens_per_s,
@@ -124,6 +126,10 @@ class Comparison:
 
 def _p95(values: list[float]) -> float | None:
     return percentile(values, 95)
+
+
+def _longest(values: list[float]) -> float | None:
+    return max(values, default=None)
 
 
 def _row(name: str, label: Sentence, one: float | None, apart: float | None, faster: bool = False) -> Row:
