@@ -234,6 +234,13 @@ def test_the_device_is_that_of_the_engine(monkeypatch):
     monkeypatch.setattr(room, "devices", lambda: [GPU])
     facts = EngineFacts(PYTHON, "0.32.0", None, False, frozenset(), True, None)
     assert room.device_of(facts) == GPU and room.device_of(replace(facts, cpu=True)) is None
+    second = replace(GPU, free_bytes=1)
+    monkeypatch.setattr(room, "devices", lambda: [GPU, second])
+    assert room.device_of(facts) == room.device_of(facts, "0") == GPU and room.device_of(facts, "1") == second
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
+    assert room.device_of(facts) == second and room.device_of(facts, "0") == GPU
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+    assert room.device_of(facts) == GPU
 
 
 # -- the command line

@@ -26,12 +26,13 @@ def of(profile: Profile, interpreter: str = "", seen: str = "") -> dict[str, int
     """
     try:
         found = devices()
-        size = _size(profile, found[0], memory_kept.recall(profile, interpreter, found[0]))
+        indexes = memory.seen(seen) or list(range(len(found)))
+        device = found[indexes[0] if indexes[0] < len(found) else 0]
+        size = _size(profile, device, memory_kept.recall(profile, interpreter, device))
     except (WorkbenchError, OSError):
         return {}
-    if found[0].kind == "cpu":
+    if device.kind == "cpu":
         return {HOST: size}
-    indexes = memory.seen(seen) or list(range(len(found)))
     return {gpu(index): size for index in indexes[: profile.devices]}
 
 

@@ -1,6 +1,6 @@
 """Refuses an engine whose context cannot fit, before its weights are loaded for minutes."""
 
-from workbench import json_file
+from workbench import json_file, memory
 from workbench.catalog.capacity import Device, devices
 from workbench.catalog.folder import inspect
 from workbench.engine import memory_kept
@@ -15,10 +15,13 @@ SIZING = ("--max-model-len", "--kv-cache", "--num-gpu-blocks", "--hf-overrides",
 FORGETTING = ("mamba", "ssm", "linear_attn", "linear_num", "attention_chunk", "conv", "block_type", "compress")
 
 
-def device_of(facts: EngineFacts) -> Device | None:
-    """The device that this engine computes on; None where this machine shows none of its kind."""
-    kind = "cpu" if facts.cpu else "gpu"
-    return next((each for each in devices() if each.kind == kind), None)
+def device_of(facts: EngineFacts, shown: str = "") -> Device | None:
+    """The device that this engine computes on, the first that CUDA shows it; None where there is none of its kind.
+
+    `shown` are the numbers of those GPUs, with commas; empty: those that our own environment names, else all.
+    """
+    found = [each for each in devices() if each.kind == ("cpu" if facts.cpu else "gpu")]
+    return next((found[index] for index in (*memory.seen(shown), 0) if index < len(found)), None)
 
 
 def check(profile: Profile, interpreter: str, device: Device) -> None:

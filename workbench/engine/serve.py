@@ -110,7 +110,7 @@ async def _prepared(
     if profile.devices > 1:
         found = await asyncio.to_thread(devices.devices)
         parallel.check_devices(profile, known, parallel.gpus(found, env.get("CUDA_VISIBLE_DEVICES", "")))
-    device = await asyncio.to_thread(room.device_of, known)
+    device = await asyncio.to_thread(room.device_of, known, env.get("CUDA_VISIBLE_DEVICES", ""))
     if device:
         await asyncio.to_thread(room.check, profile, settings.interpreter, device)
     chosen, profile = profile, await asyncio.to_thread(drafts.settle, profile, known)
