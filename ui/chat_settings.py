@@ -1,11 +1,13 @@
 """What the next answer is asked with."""
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QCheckBox, QComboBox, QDoubleSpinBox, QHBoxLayout, QSpinBox, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QComboBox, QDoubleSpinBox, QSpinBox, QVBoxLayout, QWidget
 
 from ui import language
 from ui.widgets.label import label
+from ui.widgets.line import line
 from ui.widgets.optional_number import MARGINS
+from ui.widgets.reflow import Reflow
 from workbench.chat import defaults
 from workbench.engine.client import Sampling
 from workbench.words import Sentence, say
@@ -35,30 +37,23 @@ class ChatSettings(QWidget):
             (self.order, "Ask both"),
         ):
             language.bind(box.setAccessibleName, name)
-        self._order_name = label("Ask both", "caption")
         self.own = QCheckBox(checked=True)
         self._own: defaults.Values = {}
         self.own.hide()
         whole = QVBoxLayout(self)
         whole.setContentsMargins(0, 0, 0, 0)
         whole.setSpacing(4)
-        line = QHBoxLayout()
-        line.setSpacing(8)
-        whole.addLayout(line)
-        whole.addWidget(self.own, 0, Qt.AlignmentFlag.AlignLeft)
-        line.addWidget(label("Temperature", "caption"))
-        line.addWidget(self.temperature)
-        line.addSpacing(8)
         self._least_name = label("min_p", "caption")
-        line.addWidget(self._least_name)
-        line.addWidget(self.least)
-        line.addSpacing(8)
-        line.addWidget(label("Longest answer, tokens", "caption"))
-        line.addWidget(self.longest)
-        line.addSpacing(8)
-        line.addWidget(self._order_name)
-        line.addWidget(self.order)
-        line.addStretch(1)
+        self._order = line(label("Ask both", "caption"), self.order)
+        fields = Reflow(4, 2, across=16, stretch=(0, 0, 0, 1))
+        fields.add(
+            line(label("Temperature", "caption"), self.temperature, None),
+            line(self._least_name, self.least, None),
+            line(label("Longest answer, tokens", "caption"), self.longest, None),
+            line(self._order, None),
+        )
+        whole.addWidget(fields)
+        whole.addWidget(self.own, 0, Qt.AlignmentFlag.AlignLeft)
         language.changed.connect(self._name_orders)
         self._name_orders()
         self.show_speculation(False)
@@ -99,8 +94,7 @@ class ChatSettings(QWidget):
 
     def show_order(self, two: bool) -> None:
         """The order matters only with two engines."""
-        self._order_name.setVisible(two)
-        self.order.setVisible(two)
+        self._order.setVisible(two)
 
     def _name_orders(self) -> None:
         self.order.setItemText(0, say("One after the other"))

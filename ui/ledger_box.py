@@ -117,6 +117,10 @@ class LedgerBox(QFrame):
         for layout in (self._grid, self.layout()):
             layout.invalidate()
         self.resize(WIDTH, self.layout().totalHeightForWidth(WIDTH))  # the height of wrapped words at this width
+        self.place()
+
+    def place(self) -> None:
+        """Lie under what opened it, inside the window."""
         if self._anchor:
             place = self._anchor.mapTo(self.parentWidget(), QPoint(0, self._anchor.height() + 8))
             self.move(min(place.x(), self.parentWidget().width() - WIDTH - 8), place.y())

@@ -1,4 +1,5 @@
-"""The place of the Live panel at the right: a narrow handle folds it; a wide window gives it more room."""
+"""The place of the Live panel at the right: a narrow handle folds it; a wide window gives it more room, a small
+one none until it is asked for."""
 
 from PySide6.QtCore import QEvent, QObject, QSize, Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QToolButton, QWidget
@@ -6,11 +7,11 @@ from PySide6.QtWidgets import QHBoxLayout, QToolButton, QWidget
 from ui import icons, language
 
 WIDTH, WIDE = 332, 460
-WIDE_FROM = 1900  # pixels of the window
+WIDE_FROM, SMALL = 1900, 1200  # pixels of the window
 
 
 class LiveDock(QWidget):
-    """Holds `panel`; folded, only the handle is left."""
+    """Holds `panel`; folded, only the handle is left. `wanted` is how the user left it."""
 
     folded = Signal(bool)
 
@@ -31,6 +32,7 @@ class LiveDock(QWidget):
         row.addWidget(self._handle, 0, Qt.AlignmentFlag.AlignTop)
         row.addWidget(panel)
         self._watched: QWidget | None = None
+        self._small = False
         panel.setFixedWidth(WIDTH)
         self.open(True)
 
@@ -39,12 +41,17 @@ class LiveDock(QWidget):
         return not self._panel.isHidden()
 
     def open(self, opened: bool) -> None:
-        self._panel.setVisible(opened)
-        icons.bind(self._handle.setIcon, "arrow-right-s-line" if opened else "arrow-left-s-line", "muted")
-        self.folded.emit(not opened)
+        """Open or fold it, as the user wants it in a window of any size."""
+        self.wanted = opened
+        self._show(opened)
 
     def toggle(self) -> None:
         self.open(not self.opened)
+
+    def _show(self, opened: bool) -> None:
+        self._panel.setVisible(opened)
+        icons.bind(self._handle.setIcon, "arrow-right-s-line" if opened else "arrow-left-s-line", "muted")
+        self.folded.emit(not opened)
 
     def showEvent(self, event) -> None:
         super().showEvent(event)
@@ -59,4 +66,8 @@ class LiveDock(QWidget):
         return False
 
     def _fit(self) -> None:
-        self._panel.setFixedWidth(WIDE if self.window().width() >= WIDE_FROM else WIDTH)
+        width = self.window().width()
+        self._panel.setFixedWidth(WIDE if width >= WIDE_FROM else WIDTH)
+        if (small := width < SMALL) != self._small:
+            self._small = small
+            self._show(self.wanted and not small)

@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from PySide6.QtGui import QIcon
+from PySide6.QtGui import QIcon, QResizeEvent
 from PySide6.QtWidgets import (
     QApplication,
     QHBoxLayout,
@@ -77,6 +77,7 @@ class MainWindow(QMainWindow):
             "chat": self.chat_page,
         }
         self.question: ClosingQuestion | None = None
+        self._begun = False
         self.setWindowTitle("Lathe")
         self.setWindowIcon(QIcon(str(paths.RESOURCES / "icons" / "lathe.svg")))
         self._lay_out()
@@ -114,6 +115,7 @@ class MainWindow(QMainWindow):
 
     def begin(self) -> None:
         """Start what needs the loop: the device readings, the pages' own, the look for leftovers."""
+        self._begun = True
         self.tasks.start(monitor.device_samples(self._on_devices))
         self.tasks.start(self.banners.look_for_leftovers())
         for page in self.pages.values():
@@ -121,6 +123,8 @@ class MainWindow(QMainWindow):
 
     def show_page(self, key: str) -> None:
         """Go to a station by its key."""
+        if self._begun and key == "models" and not self.models_page.isVisible():
+            self.models_page.rescan()  # a job, the terminal or the file manager may have brought a model
         self.stack.setCurrentWidget(self.pages[key])
         self.rail.show_picked(key)
         self.dock.setVisible(key in WITH_LIVE)
@@ -172,6 +176,11 @@ class MainWindow(QMainWindow):
         self.question = ClosingQuestion(self, losses, self.leave)
         self.question.destroyed.connect(self._on_answered)
         self.question.open()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self.palette_box.place()
+        self.ledger_box.place()
 
     def _on_answered(self) -> None:
         self.question = None
@@ -300,4 +309,4 @@ class MainWindow(QMainWindow):
     def _remember(self) -> None:
         shown = next(key for key, page in self.pages.items() if page is self.stack.currentWidget())
         words_of = {True: "open", False: "folded"}
-        place.remember(self, live=words_of[self.dock.opened], drawer=words_of[self.drawer.opened], page=shown)
+        place.remember(self, live=words_of[self.dock.wanted], drawer=words_of[self.drawer.opened], page=shown)

@@ -27,7 +27,7 @@ from workbench.catalog import capacity, fit
 from workbench.catalog.capacity import Capacity, Device
 from workbench.catalog.folder import Model
 from workbench.engine.facts import EngineFacts
-from workbench.words import Sentence
+from workbench.words import Sentence, say
 
 COLUMNS = 3
 
@@ -230,7 +230,9 @@ class ModelDetails(QScrollArea):
         language.show(self._remark.setText, found.remark or "")
         self._fit["per_token"].show_value(*figures.bytes_apart(found.kv_bytes_per_token))
         self._fit["tokens"].show_value(figures.tokens(found.kv_tokens))
-        self._fit["speed"].show_value(figures.number(found.roofline_tok_s), "tok/s" if found.roofline_tok_s else "")
+        self._fit["speed"].show_value(
+            figures.number(found.roofline_tok_s), say("tok/s") if found.roofline_tok_s else ""
+        )
 
 
 def _problem(sentence: Sentence, hint: Sentence | str | None, blocks: bool) -> QWidget:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QRectF, QSize, Qt
-from PySide6.QtGui import QColor, QFontMetrics, QPainter, QPen
+from PySide6.QtGui import QColor, QFontMetrics, QPainter, QPen, QResizeEvent
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QStyle, QStyledItemDelegate, QTableView
 
 from ui import language, theme
@@ -20,6 +20,8 @@ HEADS = (
     Sentence("Fits"),
 )  # fmt: skip
 TYPE, FITS = 4, 5
+SPARE = (1, 3)  # what the details tell too, where there is no room for it here
+NARROW = 640
 PILL = 18
 
 
@@ -106,6 +108,11 @@ class ModelsTable(QTableView):
         language.bind(self.setAccessibleName, "Models")
         theme.changed.connect(self.viewport().update)
         language.changed.connect(self.rows.retell)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        for column in SPARE:
+            self.setColumnHidden(column, self.width() < NARROW)
 
     def show_rows(self, rows: list[Row]) -> None:
         kept = self.current()

@@ -13,7 +13,7 @@ from ui.log_drawer import LogSource, Status
 from ui.notices import Notices
 from ui.tasks import Tasks
 from ui.widgets.button import button
-from ui.widgets.label import label
+from ui.widgets.elided import Elided
 from workbench.settings import Settings
 from workbench.words import Sentence
 
@@ -32,7 +32,8 @@ class Page(QWidget):
         self.notices = notices
         self.running: set[asyncio.Task] = set()
         self.primary: QPushButton | None = None
-        self.heading = label(role="page")
+        self.heading = Elided("page")
+        self.heading.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Preferred)
         self.heading.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.head = QHBoxLayout()
         self.head.setSpacing(12)
@@ -53,7 +54,7 @@ class Page(QWidget):
 
     def set_title(self, template: str, **values: Any) -> None:
         """The title line's text."""
-        language.bind(self.heading.setText, template, **values)
+        language.bind(self.heading.show_text, template, **values)
 
     def set_primary(self, template: str, method: Callable[[], Any], icon: str = "") -> QPushButton:
         """The page's one primary action, at the right of the title line."""

@@ -41,7 +41,6 @@ class Palette(QFrame):
         self.setObjectName("palette")
         self._choices = choices
         self._before: QWidget | None = None
-        self._room = 0
         self.entry = QLineEdit()
         language.bind(self.entry.setPlaceholderText, "What do you want to do?")
         language.bind(self.entry.setAccessibleName, "What do you want to do?")
@@ -60,15 +59,18 @@ class Palette(QFrame):
         self.hide()
 
     def open(self) -> None:
-        width = min(560, self.window().width() - 48)
-        self._room = self.window().height() - 120
-        self.setGeometry((self.window().width() - width) // 2, 72, width, self._room)
         self._before = self.window().focusWidget()
         self.entry.clear()
         self._filter("")
         self.show()
         self.raise_()
         self.entry.setFocus(Qt.FocusReason.PopupFocusReason)
+
+    def place(self) -> None:
+        """Lie in the middle of the window, as high as the choices need."""
+        window = self.parentWidget().size()
+        width, rows = min(560, window.width() - 48), max(1, self.list.count())
+        self.setGeometry((window.width() - width) // 2, 72, width, min(window.height() - 120, EDGES + rows * ROW))
 
     def close_up(self) -> None:
         if self.isVisible():
@@ -98,8 +100,7 @@ class Palette(QFrame):
                 item.setData(Qt.ItemDataRole.UserRole, choice)
                 self.list.addItem(item)
         self.list.setCurrentRow(0)
-        rows = max(1, self.list.count())
-        self.resize(self.width(), min(self._room, EDGES + rows * ROW))
+        self.place()
 
     def _do(self) -> None:
         if item := self.list.currentItem():

@@ -186,7 +186,7 @@ class QuantizePage(Page):
         if done and Path(self.run.path).is_dir():
             self.exports.look(Path(self.run.path))
         if self.draft.model or self.run:
-            language.show(self.heading.setText, self.draft.model.name if self.draft.model else self.draft.output.name)
+            language.show(self.heading.show_text, self.draft.model.name if self.draft.model else self.draft.output.name)
         else:
             self.set_title("Quantize")
         self._cells = Cells(plan, self.run, self.choosing.amending.names)

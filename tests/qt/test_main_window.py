@@ -44,6 +44,20 @@ async def test_every_station_has_a_page_and_the_other_way_round(window):
         assert window.dock.isVisible() == (key in ("serve", "chat"))
 
 
+async def test_coming_to_models_looks_for_models_again(window, monkeypatch):
+    looked = []
+    monkeypatch.setattr(window.models_page, "rescan", lambda: looked.append(1))
+    window.show_page("chat")
+    window.show_page("models")
+    assert looked == [], "nothing is begun yet, as for pictures"
+    window.begin()
+    window.show_page("models")
+    assert len(looked) == 1, "it is there already; begin looked once"
+    window.show_page("chat")
+    window.show_page("models")
+    assert len(looked) == 2
+
+
 async def test_the_action_table_is_whole(window):
     ids = Counter(line.id for line in window.table)
     keys = Counter(line.shortcut for line in window.table if line.shortcut)

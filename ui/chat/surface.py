@@ -32,6 +32,7 @@ class ChatSurface(QWidget):
         self.fairness = label(
             "Both get the same prompt and settings. Even at temperature 0, batching and speculation can change words.",
             "caption",
+            wrap=True,
         )
         typing = QHBoxLayout()
         typing.setSpacing(8)

@@ -3,11 +3,12 @@
 from pathlib import Path
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QComboBox, QFileDialog, QHBoxLayout, QMessageBox, QWidget
+from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QMessageBox, QWidget
 
 from ui import language
 from ui.quantize.recipe_details import RecipeDetails
 from ui.quantize.recipe_name import RecipeName
+from ui.widgets.eliding_combo import ElidingCombo
 from ui.widgets.menu_button import MenuButton
 from workbench import recipe as recipes
 from workbench import recipes_kept
@@ -33,7 +34,7 @@ class RecipeBox(QWidget):
         super().__init__()
         self._shown: Recipe | None = None
         self._plan: Plan | None = None
-        self.choice = QComboBox()
+        self.choice = ElidingCombo()
         language.bind(self.choice.setAccessibleName, "Recipe")
         self.choice.setMinimumContentsLength(26)
         self.choice.setMaxVisibleItems(24)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from PySide6.QtCore import Qt, QUrl, Signal
 from PySide6.QtGui import QDesktopServices
-from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QLabel, QVBoxLayout
+from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QLabel, QVBoxLayout, QWidget
 
 from ui import language
 from ui.quantize.check_list import CheckList
@@ -13,6 +13,7 @@ from ui.quantize.exports import Exports
 from ui.widgets import Card, button, label
 from ui.widgets.elided import Elided
 from ui.widgets.label import restyle
+from ui.widgets.reflow import Reflow
 from workbench import figures
 from workbench.plan import Plan
 from workbench.quant_run import QuantRun
@@ -35,7 +36,7 @@ class ResultCard(Card):
         self.place = Elided("muted")
         self.place.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self._grid = QGridLayout()
-        self._grid.setHorizontalSpacing(24)
+        self._grid.setHorizontalSpacing(16)
         self._grid.setVerticalSpacing(4)
         for column, head in enumerate(HEADS):
             if head:
@@ -46,23 +47,23 @@ class ResultCard(Card):
         self.report = button("Open report", self.report_wanted.emit, icon="file-chart-line")
         self.export = ExportMenu(exports)
         self.checks = CheckList()
-        words = QVBoxLayout()
-        words.setSpacing(4)
-        words.addWidget(self.heading)
-        words.addWidget(self.place)
-        words.addWidget(self.checks)
-        words.addStretch(1)
-        row = QHBoxLayout()
-        row.setSpacing(32)
-        row.addLayout(words, 1)
+        words, beside = QWidget(), QWidget()
+        column = QVBoxLayout(words)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(4)
+        for part in (self.heading, self.place, self.checks):
+            column.addWidget(part)
+        column.addStretch(1)
+        actions = Reflow(2)
+        actions.add(self.serve, self.report, self.open, self.export)
+        row = QHBoxLayout(beside)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.setSpacing(24)
         row.addLayout(self._grid)
-        actions = QGridLayout()
-        actions.setSpacing(8)
-        for place, action in enumerate((self.serve, self.report, self.open, self.export)):
-            actions.addWidget(action, *divmod(place, 2), Qt.AlignmentFlag.AlignTop)
-        actions.setRowStretch(2, 1)
-        row.addLayout(actions)
-        self.body.addLayout(row)
+        row.addWidget(actions, 1, Qt.AlignmentFlag.AlignTop)
+        both = Reflow(2, 1, across=24, stretch=(1, 0))
+        both.add(words, beside)
+        self.body.addWidget(both)
 
     def show_run(self, run: QuantRun, plan: Plan | None, original: Path | None) -> None:
         """Show a run that is done."""
@@ -74,7 +75,7 @@ class ResultCard(Card):
         self.place.show_text(run.path)
         self.place.setToolTip(run.path)
         own = run.quality.get(self._result.name)
-        plain = run.quality.get("RTN")
+        plain = next((found for name, found in run.quality.items() if name != self._result.name), None)
         before = figures.bytes_of(plan.model.weight_bytes if plan else None)
         perplexity = figures.number(own.original_perplexity if own else None)
         self._fill(0, Sentence("Original"), "original", before, figures.DASH, perplexity, figures.DASH)

@@ -4,12 +4,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QCheckBox, QFileDialog, QFrame, QHBoxLayout, QLineEdit, QSpinBox
+from PySide6.QtWidgets import QCheckBox, QFileDialog, QFrame, QLineEdit, QSpinBox, QVBoxLayout
 
 from ui import language
 from ui.widgets import button, label
+from ui.widgets.line import line
 from ui.widgets.optional_number import MARGINS
+from ui.widgets.reflow import Reflow
 from workbench.recipe import Recipe
+
+PLACE = 240  # pixels for the result's path
 
 
 class SetupBar(QFrame):
@@ -45,26 +49,21 @@ class SetupBar(QFrame):
             self.measure.setToolTip, "KL divergence and perplexity on held text, with plain rounding beside it"
         )
         self.output = QLineEdit()
+        self.output.setMinimumWidth(PLACE)
         language.bind(self.output.setAccessibleName, "Folder of the result")
         self.output.editingFinished.connect(self._on_edited)
         folder = button("Choose the folder", self._choose_folder, icon="folder-open-line", only_icon=True)
-        row = QHBoxLayout(self)
-        row.setContentsMargins(16, 8, 12, 8)
-        row.setSpacing(8)
-        row.addWidget(label("Calibration", "caption"))
-        row.addWidget(self.samples)
-        row.addWidget(label("×", "muted"))
-        row.addWidget(self.length)
-        row.addWidget(label("tokens of", "muted"))
-        row.addWidget(self.text)
-        row.addWidget(self.no_text)
-        row.addSpacing(8)
-        row.addWidget(self.original)
-        row.addWidget(self.measure)
-        row.addSpacing(8)
-        row.addWidget(label("Result", "caption"))
-        row.addWidget(self.output, 1)
-        row.addWidget(folder)
+        what = line(
+            label("Calibration", "caption"), self.samples, label("×", "muted"), self.length,
+            label("tokens of", "muted"), self.text, self.no_text, self.original, self.measure, None,
+        )  # fmt: skip
+        where = line(label("Result", "caption"), self.output, folder)
+        where.layout().setStretch(1, 1)
+        both = Reflow(2, 1, across=16, stretch=(0, 1))
+        both.add(what, where)
+        whole = QVBoxLayout(self)
+        whole.setContentsMargins(16, 8, 12, 8)
+        whole.addWidget(both)
 
     def show_setup(self, recipe: Recipe, output: Path) -> None:
         self._recipe = recipe

@@ -1,15 +1,18 @@
 """Where other programs reach a running engine: its address, and its key to copy."""
 
 from PySide6.QtCore import QTimer
-from PySide6.QtWidgets import QApplication, QHBoxLayout, QPushButton, QWidget
+from PySide6.QtWidgets import QApplication, QPushButton, QVBoxLayout, QWidget
 
 from ui import language
 from ui.widgets.button import button
 from ui.widgets.elided import Elided
 from ui.widgets.label import label
+from ui.widgets.line import line
+from ui.widgets.reflow import Reflow
 from workbench.engine_events import EngineReady
 
 COPIED_MS = 1500
+ADDRESS = 184  # pixels: an address of this machine is seen with its port
 
 
 class AccessLine(QWidget):
@@ -19,15 +22,17 @@ class AccessLine(QWidget):
         super().__init__()
         self._ready: EngineReady | None = None
         self.address = Elided("mono")
+        self.address.setMinimumWidth(ADDRESS)
         self.copy_address = button("Copy address", self._copy_address, kind="quiet")
         self.copy_key = button("Copy key", self._copy_key, kind="quiet")
-        row = QHBoxLayout(self)
-        row.setContentsMargins(0, 0, 0, 0)
-        row.setSpacing(8)
-        row.addWidget(label("For other programs", "caption"))
-        row.addWidget(self.address, 1)
-        row.addWidget(self.copy_address)
-        row.addWidget(self.copy_key)
+        where = line(label("For other programs", "caption"), self.address)
+        where.layout().setStretch(1, 1)
+        copies = line(None, self.copy_address, self.copy_key)
+        both = Reflow(2, 1, down=0, stretch=(1, 0))
+        both.add(where, copies)
+        whole = QVBoxLayout(self)
+        whole.setContentsMargins(0, 0, 0, 0)
+        whole.addWidget(both)
         self.hide()
 
     def show_ready(self, ready: EngineReady | None) -> None:

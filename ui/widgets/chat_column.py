@@ -10,6 +10,7 @@ from ui.widgets.badge import Badge
 from ui.widgets.button import button
 from ui.widgets.elided import Elided
 from ui.widgets.label import restyle
+from ui.widgets.line import line
 from ui.widgets.side_line import SideMark
 from ui.widgets.transcript import Transcript
 from workbench import figures
@@ -36,8 +37,7 @@ class ChatColumn(QFrame):
         restyle(self.name, "tone", side)
         self.badge = Badge(tone=side)
         self.about = Elided("caption")
-        for line in (self.name, self.about):
-            line.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Preferred)
+        self.name.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Preferred)
         self.who = QComboBox()
         self.who.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
         self.who.activated.connect(lambda _index: self.model_chosen.emit(self.who.currentText()))
@@ -49,19 +49,21 @@ class ChatColumn(QFrame):
         self.transcript = Transcript()
         language.bind(self.transcript.setAccessibleName, "Answers of {side}", side=NAMES[side])
         head = QHBoxLayout()
-        head.setContentsMargins(12, 8, 12, 4)
+        head.setContentsMargins(12, 8, 12, 0)
         head.setSpacing(8)
         head.addWidget(SideMark(side))
         head.addWidget(self.name)
         head.addWidget(self.who)
         head.addWidget(self.badge)
-        head.addWidget(self.about)
         head.addStretch(1)
         head.addWidget(self.action)
         whole = QVBoxLayout(self)
         whole.setContentsMargins(1, 1, 1, 1)
         whole.setSpacing(0)
         whole.addLayout(head)
+        below = line(self.about)
+        below.layout().setContentsMargins(30, 0, 12, 4)  # under the name, past its mark
+        whole.addWidget(below)
         whole.addWidget(self.transcript, 1)
 
     def show_head(self, name: str, model: Model | None, state: Sentence | None) -> None:

@@ -4,12 +4,10 @@ from dataclasses import replace
 from typing import Any
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import (
     QCheckBox,
     QComboBox,
     QDoubleSpinBox,
-    QGridLayout,
     QHBoxLayout,
     QSizePolicy,
     QVBoxLayout,
@@ -19,6 +17,7 @@ from PySide6.QtWidgets import (
 from ui import language
 from ui.widgets.label import label
 from ui.widgets.optional_number import MARGINS
+from ui.widgets.reflow import Reflow
 from ui.widgets.scheme import METHODS
 from workbench.recipe import BITS, Choice
 from workbench.words import Sentence
@@ -28,7 +27,6 @@ GROUPS = ((0, Sentence("Automatic")), (32, "32"), (64, "64"), (128, "128"), (-1,
 GRIDS = ((True, Sentence("Symmetric")), (False, Sentence("With zero point")))
 ORDERS = (("static", Sentence("By activation")), ("none", Sentence("As stored")))
 SCOPES = ((False, Sentence("This module")), (True, Sentence("All blocks")))
-WIDE = 560  # from here on the fields stand in two lines, else in three
 Options = tuple[tuple[Any, Sentence | str], ...]
 
 
@@ -42,12 +40,8 @@ class ChoiceForm(QWidget):
         self._shown: Choice | None = None
         self._siblings: tuple[str, ...] = ()
         self._options: dict[QComboBox, Options] = {}
-        self._fields: list[QWidget] = []
-        self._columns = 0
         self._spun = 0.0
-        self._grid = QGridLayout()
-        self._grid.setHorizontalSpacing(8)
-        self._grid.setVerticalSpacing(2)
+        self._fields = Reflow(4, 3, 2, down=2)
         self.method = self._combo("Method", tuple((value, names[0]) for value, names in METHODS.items()))
         self.bits = self._combo("Bits", WIDTHS)
         self.group = self._combo("Group", GROUPS)
@@ -69,11 +63,10 @@ class ChoiceForm(QWidget):
         whole = QVBoxLayout(self)
         whole.setContentsMargins(0, 0, 0, 0)
         whole.setSpacing(4)
-        whole.addLayout(self._grid)
+        whole.addWidget(self._fields)
         whole.addWidget(self.remark)
         language.changed.connect(self._speak)
         self._speak()
-        self._place(4)
 
     def show_choice(
         self, choice: Choice | None, siblings: tuple[str, ...] = (), everywhere: bool | None = None
@@ -116,20 +109,6 @@ class ChoiceForm(QWidget):
     def everywhere(self) -> bool:
         return bool(self.scope.currentData())
 
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        self._place(4 if self.width() >= WIDE else 3)
-        super().resizeEvent(event)
-
-    def _place(self, columns: int) -> None:
-        """Spread the fields over so many columns, in the order in which Tab visits them."""
-        if columns == self._columns:
-            return
-        self._columns = columns
-        for place, field in enumerate(self._fields):
-            self._grid.addWidget(field, *divmod(place, columns))
-        for column in range(4):
-            self._grid.setColumnStretch(column, int(column < columns))
-
     def _field(self, title: str, content: QWidget) -> None:
         """A caption and what it names."""
         field = QWidget()
@@ -142,15 +121,14 @@ class ChoiceForm(QWidget):
         column.addWidget(content)
         column.addStretch(1)  # captions of one line stand on one height
         field.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Minimum)
-        self._fields.append(field)
+        self._fields.add(field)
 
     def _combo(self, title: str, options: Options) -> QComboBox:
         box = QComboBox()
         for value, _ in options:
             box.addItem("", value)
         self._options[box] = options
-        box.setMinimumContentsLength(7)
-        box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+        box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
         language.bind(box.setAccessibleName, title)
         box.activated.connect(self._on_scope if options is SCOPES else self._on_changed)
         self._field(title, box)

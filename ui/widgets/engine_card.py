@@ -1,7 +1,7 @@
 """One engine on the Serve page: its light, its memory, its start, and why it failed."""
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QVBoxLayout
 
 from ui import language
 from ui.engines import Engines
@@ -11,6 +11,7 @@ from ui.widgets.badge import Badge
 from ui.widgets.banner import Banner
 from ui.widgets.button import button
 from ui.widgets.card import Card
+from ui.widgets.elided import Elided
 from ui.widgets.failure_card import FailureCard
 from ui.widgets.label import label
 from ui.widgets.memory_view import MemoryView
@@ -49,8 +50,7 @@ class EngineCard(Card):
         self._length = 0
         self._shown_error: object = None
         self.light = StateLight()
-        self.name = label(role="muted")
-        self.name.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+        self.name = Elided("muted")
         self.precision, self.weights = Badge(tone=side), StoredWeights()
         self.precision.hide()
         self._model: Model | None = None
@@ -73,7 +73,7 @@ class EngineCard(Card):
     def show_model(self, model: Model | None) -> None:
         """Whose card it is; None where others started the engines."""
         self._model = model
-        self.name.setText(model.name if model else "")
+        self.name.show_text(model.name if model else "")
         self.name.setToolTip(str(model.folder) if model else "")
         self.precision.setVisible(model is not None)
         self.weights.show_weights(model.quantization if model else None, self._facts)
@@ -117,7 +117,7 @@ class EngineCard(Card):
                 part.hide()  # each engine shows its own
         self._show_failure(engines, run, state)
         if self._model is None:
-            self.name.setText(run.ready.model if run.ready else "")
+            self.name.show_text(run.ready.model if run.ready else "")
 
     # -- parts
 

@@ -6,7 +6,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QToolButton, QVBoxLayout, QWidget
 
 from ui import language
-from ui.widgets.label import label
+from ui.widgets.elided import Elided
 from workbench.words import Sentence
 
 
@@ -24,7 +24,7 @@ class Fold(QWidget):
         self._handle.setAutoRaise(True)
         language.bind(self._handle.setText, template, **values)
         language.bind(self._handle.setAccessibleName, template, **values)
-        self.summary = label(role="caption")
+        self.summary = Elided("caption")
         top = QHBoxLayout()
         top.setSpacing(8)
         top.addWidget(self._handle)
@@ -50,7 +50,7 @@ class Fold(QWidget):
         self._handle.setChecked(opened)
 
     def summarize(self, text: Sentence | str) -> None:
-        language.show(self.summary.setText, text)
+        language.show(self.summary.show_text, text)
 
     def _on_toggled(self, opened: bool) -> None:
         self._handle.setArrowType(Qt.ArrowType.DownArrow if opened else Qt.ArrowType.RightArrow)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QSizePolicy, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QStackedWidget, QVBoxLayout, QWidget
 
 from ui import language
 from ui.plots.histogram import Counts, HistogramPlot
@@ -13,6 +13,7 @@ from ui.widgets.choice_form import ChoiceForm
 from ui.widgets.elided import Elided
 from ui.widgets.figure import Figure
 from ui.widgets.label import label
+from ui.widgets.reflow import Reflow
 from ui.widgets.scheme import scheme
 from ui.widgets.scrolled import Scrolled
 from ui.widgets.trial_bar import TrialBar
@@ -102,14 +103,8 @@ class ModuleDetails(Card):
             "damping": Figure("damping"),
             "size": Figure("packed size"),
         }
-        figures_area = QWidget()
-        grid = QGridLayout(figures_area)
-        grid.setContentsMargins(0, 0, 0, 0)
-        grid.setHorizontalSpacing(16)
-        grid.setVerticalSpacing(8)
-        for place, figure in enumerate(self.figures.values()):
-            grid.addWidget(figure, *divmod(place, 4))
-            grid.setColumnStretch(place % 4, 3 if place % 4 == 0 else 2)
+        figures_area = Reflow(4, 3, 2, across=16, stretch=(3, 2, 2, 2))
+        figures_area.add(*self.figures.values())
         self.fallback = label(
             "Plain rounding was used: the chosen method found no stable solution.", role="muted", wrap=True
         )

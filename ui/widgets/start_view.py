@@ -1,8 +1,9 @@
 """One engine's start: its parts on a line, what is still to come in words, and the last line that it printed."""
 
-from PySide6.QtWidgets import QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from ui import language
+from ui.widgets.elided import Elided
 from ui.widgets.label import label
 from ui.widgets.start_timeline import Segment, StartTimeline
 from workbench.engine import start
@@ -18,9 +19,8 @@ class StartView(QWidget):
         self.timeline = StartTimeline(side)
         language.bind(self.timeline.setAccessibleName, "Parts of the start")
         self.progress = label(role="muted", wrap=True)
-        self.last_line = label(role="mono")
+        self.last_line = Elided("mono")
         self.last_line.setProperty("tone", "muted")
-        self.last_line.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(10)
@@ -51,5 +51,5 @@ class StartView(QWidget):
         busy = state == "starting" and bool(run.log)
         self.last_line.setVisible(busy)
         if busy:
-            self.last_line.setText(run.log[-1][:200])
+            self.last_line.show_text(run.log[-1][:200])
         self.setVisible(seen or bool(words) or busy)

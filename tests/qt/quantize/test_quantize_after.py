@@ -3,6 +3,7 @@
 import asyncio
 
 from PySide6.QtGui import QDesktopServices
+from PySide6.QtWidgets import QLabel
 from quantize_parts import reopened
 
 from workbench import export, jobs
@@ -30,8 +31,10 @@ async def test_a_check_that_failed_is_red_and_nothing_is_offered(page, model, tm
     failed = Failed("The result failed a check: {check} ({detail}).", "", {"check": "x", "detail": "y"})
     reopened(page, model, tmp_path, Stage("Quantizing", 1), *CHECKS, wrong, failed)
     assert page.view.failure.isVisible() and not page.view.result.isVisible()
-    assert page.view.checks.lines[-1].text() == "It stays near the original: KL 2.1"
-    assert page.view.checks.lines[-1].property("tone") == "rejected"
+    words = page.view.checks.lines[-1]
+    mark, _ = words.parentWidget().findChildren(QLabel)
+    assert words.text() == "It stays near the original: KL 2.1" and words.wordWrap()
+    assert (mark.text(), mark.property("tone"), words.property("tone")) == ("✕", "rejected", "text")
     assert page.view.report.isVisible()
 
 

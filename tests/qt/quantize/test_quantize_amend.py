@@ -98,7 +98,7 @@ async def test_what_the_job_took_is_the_plan_from_then_on(page, going, until):
     assert not page.view.amend.isVisible() and bits(page.draft.plan, 9) == 8 and bits(page.draft.plan, 8) == 4
     assert page.draft.recipe == taken and not any(cell.state == "changing" for cell in page._cells.all())
     page.redraw()
-    assert "From block 5 on" in page.view.notes.fold.summary.text()
+    assert "From block 5 on" in page.view.notes.fold.summary.full
     assert page.view.strip.changes == (5,)
 
 

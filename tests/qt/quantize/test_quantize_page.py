@@ -266,7 +266,7 @@ async def test_a_finished_job_is_shown_again_from_its_folder(page, model, tmp_pa
     assert page.view.result.isVisible() and page.view.result.texts()[1][2] == "0.11"
     assert page.view.strip.chosen_name == model.linears[8].name
     assert sum(cell.state == "done" for cell in page._cells.all()) == 9
-    assert "rounded plainly: x" in page.view.notes.fold.summary.text()
+    assert "rounded plainly: x" in page.view.notes.fold.summary.full
     assert not page.view.conflicts.isVisible(), "its own output is not in its way"
 
 
