@@ -47,7 +47,8 @@ def built(profile, facts=FACTS):
 
 
 def words_of(line):
-    """An ExecStart as systemd reads it: quotes, then %% and $$ as one."""
+    """An ExecStart as systemd reads it: quotes, then %% and $$ as one, which alone would mean something else."""
+    assert re.fullmatch(r"([^%$]|%%|\$\$)*", line), line
     return [word.replace("%%", "%").replace("$$", "$") for word in shlex.split(line.removeprefix("ExecStart="))]
 
 
@@ -57,7 +58,7 @@ def test_the_unit_has_the_same_arguments_and_no_key(chosen):
     line = next(line for line in text.splitlines() if line.startswith("ExecStart="))
     assert tuple(words_of(line)) == told.argv
     assert "secret-key" not in text and "EnvironmentFile=%E/lathe/m-1.env" in text
-    assert 'Environment="HF_HUB_OFFLINE=1"' in text
+    assert 'Environment="HF_HUB_OFFLINE=1"' in text and "TimeoutStopSec=30" in text
 
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not here")

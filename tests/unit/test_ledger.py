@@ -85,6 +85,8 @@ def test_where_the_driver_does_not_tell_whose_it_is_what_is_in_use_counts_as_tak
     loaded = balanced([entry], machine(used=used, gpu0=Room("GPU", 80 * GB, 20 * GB, untold=60 * GB)))
     assert loaded.left("gpu0") == 20 * GB
     assert "gpu0" not in loaded.held[0].used, "nothing is shown that nobody told"
+    crowded = balanced([entry], machine(used=used, gpu0=Room("GPU", 80 * GB, 5 * GB, untold=75 * GB)))
+    assert crowded.left("gpu0") == 5 * GB, "more in use than was stated makes no room"
 
 
 def test_without_those_that_end_there_is_their_room():

@@ -123,6 +123,7 @@ async def test_the_map_tells_each_block_and_sums_to_the_usage(tmp_path, heard, t
     def fill(scheduler):
         scheduler.hold("a", 1, 2, 3, computed=40)
         scheduler.hold("b", 1, 2, 5, computed=33)
+        scheduler.hold("with a sliding window", computed=900)  # its first blocks were given back
         for number in (1, 2, 7, 8):
             scheduler.blocks[number]._block_hash = b"h"
 
@@ -224,10 +225,12 @@ async def test_nobody_who_listens_costs_nothing_and_a_slow_one_only_himself(tmp_
     assert not engine._tap.steps and engine._tap._socket is None
 
 
-async def test_the_socket_is_its_users_own(tmp_path, heard):
+async def test_the_socket_is_its_users_own_and_nobody_reads_it_after_the_end(tmp_path, heard):
     _, listener = await heard()
     assert stat.S_IMODE((tmp_path / NAME).stat().st_mode) == 0o600
+    number = listener._socket.fileno()
     listener.close()
+    assert not asyncio.get_running_loop().remove_reader(number), "the next file of this number is another's"
 
 
 async def test_another_builds_scheduler_goes_on_without_the_tap(tmp_path, capsys):
