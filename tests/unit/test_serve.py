@@ -9,9 +9,11 @@ import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import fake_engine
+import httpx
 import psutil
 import pytest
 import records
+from fake_server import FakeServer
 
 from workbench import guard
 from workbench.engine import readiness, serve, served, sockets
@@ -335,3 +337,12 @@ async def test_a_first_poll_of_figures_that_breaks_is_made_again(tmp_path, model
     assert [sample.prompt_tokens for sample in serving.all(EngineSample)] == [30]
     serving.task.cancel()
     await asyncio.gather(serving.task, return_exceptions=True)
+
+
+async def test_a_refused_warm_up_is_told_in_the_engine_s_words():
+    notes = []
+    with FakeServer(models=["m"]) as server:
+        server.pages["/v1/completions"] = (400, '{"error": {"message": "The prompt cannot be empty"}}')
+        async with httpx.AsyncClient(base_url=server.url, trust_env=False) as client:
+            assert await readiness.warm_up(client, "k", "m", notes.append) is None
+    assert [note.values for note in notes] == [{"reason": "The prompt cannot be empty"}]

@@ -8,6 +8,7 @@ from contextlib import suppress
 import httpx
 
 from workbench.engine import command, health
+from workbench.engine.client import refused
 from workbench.engine.output import Output
 from workbench.events import Event, Note
 
@@ -50,9 +51,13 @@ async def warm_up(client: httpx.AsyncClient, key: str, name: str, on_event: Call
     began_s = time.monotonic()
     try:
         reply = await client.post("/v1/completions", json=body, headers=_authorization(key), timeout=WARMUP_LIMIT_S)
-        reply.raise_for_status()
     except httpx.HTTPError as error:
-        on_event(Note("The warm-up request failed: {reason}", {"reason": str(error)}, "warning"))
+        reason = str(error) or type(error).__name__  # a timeout says nothing of itself
+        on_event(Note("The warm-up request failed: {reason}", {"reason": reason}, "warning"))
+        return None
+    if reply.status_code != 200:
+        failed = refused(reply.status_code, reply.text)
+        on_event(Note(failed.message, failed.values, "warning"))
         return None
     return time.monotonic() - began_s
 
