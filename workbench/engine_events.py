@@ -51,7 +51,9 @@ class EngineMemory:
 
     `weights` include a draft's. `overhead` is all beside weights, activations, graphs and cache. The cache holds
     `kv_tokens`, which are `concurrency` conversations of `context` tokens. `total` is the device's memory as the
-    engine counts it, `others` what others held of it when the engine was ready. None where nothing tells.
+    engine counts it, `others` what others held of it when the engine was ready. `set_aside` is what the engine kept
+    back for `graphs` when it sized its cache: they may take more, which then lies beside its share of the device. None
+    where nothing tells.
     """
 
     weights: int | None = None
@@ -64,6 +66,7 @@ class EngineMemory:
     concurrency: float | None = None
     total: int | None = None
     others: int | None = None
+    set_aside: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,6 +127,12 @@ def test_what_no_start_told_stays_an_estimate(model, gpu, cpu):
     assert fit(model, Profile(model.folder), cpu, EngineMemory(overhead=7)).overhead == 7
 
 
+def test_graphs_beside_the_share_leave_the_cache_as_it_is(model, gpu):
+    """What counts is what was set aside for them; they took more."""
+    found = fit(model, Profile(model.folder), gpu, EngineMemory(graphs=900_000_000, set_aside=100_000_000))
+    assert found.graphs == 100_000_000
+
+
 def test_layers_that_forget_are_counted_as_they_were_measured(model, cpu):
     profile = Profile(model.folder, context=4096, kv_gib=1.0)
     plain = fit(model, profile, cpu)

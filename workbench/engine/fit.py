@@ -111,7 +111,8 @@ def _cut(found: Capacity, share: parallel.Share, device: Device) -> dict[str, An
 
 def _learned(found: Capacity, measured: EngineMemory) -> dict[str, Any]:
     """What a start measured in place of what was estimated for it."""
-    told = (measured.activations, measured.graphs, measured.overhead)
+    graphs = measured.graphs if measured.set_aside is None else measured.set_aside
+    told = (measured.activations, graphs, measured.overhead)
     estimates = (found.activations, found.graphs, found.rest)
     parts = (each if known is None else known for known, each in zip(told, estimates, strict=True))
     learned: dict[str, Any] = {"overhead": Overhead(*parts)}

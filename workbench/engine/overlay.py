@@ -1,7 +1,7 @@
 """An estimate of what an engine takes, with the engine's own figures laid over it, and why they differ."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from workbench import figures
 from workbench.catalog.capacity import Capacity
@@ -114,7 +114,8 @@ def _reason(found: Capacity, told: EngineMemory) -> Sentence:
     if taken_by_token(found, told):
         return Sentence("The difference: a token takes another size of the cache than all layers together keep.")
     lost = 0 if told.kv_bytes is None else found.kv_budget - told.kv_bytes
-    parts = [each for each in rows(found, told) if each.part not in ("others", "kv", "free")]
+    within = told if told.set_aside is None else replace(told, graphs=told.set_aside)
+    parts = [each for each in rows(found, within) if each.part not in ("others", "kv", "free")]
     if abs(lost - sum(each.more for each in parts)) > abs(lost) / 2:
         return Sentence("The difference: vLLM had another share of the memory than was free before.")
     cause = max(parts, key=lambda each: each.more if lost > 0 else -each.more)

@@ -23,7 +23,7 @@ LINES = tuple(
         r"CUDA graph pool memory: # GiB \(actual\), (?P<planned>#) GiB \(estimated\)",
         r"Free memory on device \(#/(?P<total>#) GiB\) on startup\. "
         r"Desired GPU memory utilization is \(#, (?P<requested>#) GiB\)",
-        r"Actual usage is # GiB for weight, (?P<peak>#) GiB for peak activation",
+        r"Actual usage is # GiB for weight, (?P<peak>#) GiB for peak activation(?:, (?P<beside>#) GiB for non-torch)?",
         r"(?P<consumed>#) GiB for consumed memory \(weights \+ non-torch\), (?P<peak>#) GiB for peak activation",
         r"(?P<graphs>#) GiB for CUDAGraph memory",
     )
@@ -42,10 +42,10 @@ class Printed:
             return None  # most lines
         told = [match for pattern in LINES if (match := pattern.search(line))]
         for match in told:
-            for name, text in match.groupdict().items():
+            for name, text in match.groupdict("").items():
                 try:
                     value = float(text.replace(",", "")) * (1 if name in COUNTS else GIB)
-                except ValueError:  # "1.2.3": not a line of vLLM's
+                except ValueError:  # "1.2.3": not a line of vLLM's; or it does not tell this
                     continue
                 pick = min if name in ("kv", *COUNTS) else max
                 self._found[name] = pick(value, self._found.get(name, value))
@@ -53,21 +53,22 @@ class Printed:
 
     @property
     def memory(self) -> EngineMemory:
-        """The figures as parts that add up to what the engine was given.
+        """The figures as parts: those within the engine's share add up to it.
 
-        What is left of its share without the cache and the parts that are printed is `overhead`: what lies beside
-        torch, and what vLLM set aside for graphs above what they took.
+        What is left of its share without the cache, weights and activations was set aside for graphs, or is `overhead`:
+        what lies beside torch, and what was set aside for graphs above what they took. 0.26 sets nothing aside where
+        its newer model runner computes, and its graphs then lie beside the share.
         """
         found = self._found
         weights, graphs, peak = (_bytes(found.get(name)) for name in ("weights", "graphs", "peak"))
         # The newer form counts the graphs that it expects among the activations.
         expected = found.get("planned", 0) if "consumed" in found else 0
         activations = None if peak is None else max(0, peak - int(expected))
-        overhead = None
+        overhead = set_aside = None
         if {"requested", "kv"} <= found.keys() and None not in (weights, graphs, activations):
-            overhead = int(found["requested"] - found["kv"]) - weights - activations - graphs
-            # It planned with less for graphs than they then took: what counts for the cache is the plan.
-            graphs, overhead = max(0, graphs + min(0, overhead)), max(0, overhead)
+            left = int(found["requested"] - found["kv"]) - weights - activations
+            overhead = max(0, min(left, int(found.get("beside", 0))), left - graphs)
+            set_aside = max(0, left - overhead)
         return EngineMemory(
             weights=weights,
             activations=activations,
@@ -78,6 +79,7 @@ class Printed:
             context=_count(found.get("context")),
             concurrency=found.get("concurrency"),
             total=_bytes(found.get("total")),
+            set_aside=set_aside,
         )
 
 
