@@ -14,7 +14,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from workbench import figures, jobs, json_file, paths
+from workbench import figures, jobs, json_file, layer_picture, paths
 from workbench import plan as plans
 from workbench import recipe as recipes
 from workbench.catalog import folder as catalog
@@ -109,7 +109,8 @@ def html(report: dict[str, Any]) -> str:
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     environment.globals.update(say=say, figures=figures, language=language())
-    return environment.get_template("quant_report.html.j2").render(report=report, name=Path(report["model"]).name)
+    name, picture = Path(report["model"]).name, layer_picture.svg(report["modules"])
+    return environment.get_template("quant_report.html.j2").render(report=report, name=name, picture=picture)
 
 
 def _page(job: Path, report: dict[str, Any]) -> Path:
