@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from workbench import figures
 from workbench.conflict import Conflict, Fix
 from workbench.matching import cover, place
 from workbench.recipe import Recipe
@@ -79,7 +80,7 @@ def _few_tokens(recipe: Recipe, planned: Sequence[Planned]) -> Iterable[Conflict
             "few_tokens",
             Sentence(
                 "{tokens} calibration tokens are few; below {fewest} GPTQ can be worse than plain rounding.",
-                {"tokens": tokens, "fewest": FEWEST_TOKENS},
+                {"tokens": figures.tokens(tokens), "fewest": figures.tokens(FEWEST_TOKENS)},
             ),
             hint=Sentence("Take more or longer samples."),
         )

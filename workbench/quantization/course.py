@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from workbench import amend, recipe
+from workbench import amend, figures, recipe
 from workbench.errors import WorkbenchError
 from workbench.events import Advanced, Event, Note, Stage
 from workbench.plan import Plan, Planned
@@ -170,7 +170,7 @@ def _tell(sequences: Sequences, recipe: Recipe) -> Iterator[Event]:
     if sequences.tokens < FEW_TOKENS:
         yield Note(
             "{tokens} calibration tokens are few; with at least {enough} the result is more reliable.",
-            {"tokens": sequences.tokens, "enough": FEW_TOKENS}, "warning",
+            {"tokens": figures.tokens(sequences.tokens), "enough": figures.tokens(FEW_TOKENS)}, "warning",
         )  # fmt: skip
 
 
