@@ -9,10 +9,12 @@ import pytest
 
 from workbench.catalog.capacity import GIB, Device
 from workbench.catalog.folder import inspect
+from workbench.engine import room
 from workbench.engine.fit import fit, need, shorter_context
 from workbench.engine.profile import Profile
 from workbench.engine.speculation import Speculation
 from workbench.engine_events import EngineMemory
+from workbench.errors import WorkbenchError
 
 CONFIG = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidden_layers": 30, "hidden_size": 576,
@@ -148,3 +150,14 @@ def test_each_of_several_gpus_holds_its_share(model, gpu):
     alone = fit(model, Profile(model.folder), gpu)
     three = fit(model, Profile(model.folder, tensor_parallel=3), gpu)
     assert (three.weights, three.kv_bytes_per_token) == (alone.weights // 3, alone.kv_bytes_per_token // 3)
+
+
+def test_a_context_that_no_cache_of_this_size_holds_is_refused_for_one_device_alone(write_tiny):
+    """On several each holds a part, which is vLLM's to weigh."""
+    model = write_tiny("long", config={"max_position_embeddings": 131072})
+    profile = Profile(model, context=131072, kv_gib=0.01)
+    device = Device("CPU", "cpu", 32 * GIB, 16 * GIB)
+    with pytest.raises(WorkbenchError, match="context") as caught:
+        room.check(profile, "python", device)
+    assert 0 < caught.value.values["max_length"] < 131072
+    room.check(replace(profile, tensor_parallel=2), "python", device)
