@@ -17,7 +17,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
@@ -27,17 +27,15 @@ from typing import Any
 import httpx
 import psutil
 import word_model
+from started import Engines, one_engine, two_engines, ways_of_ucx
 
-from workbench import guard, settings
+from workbench import guard
 from workbench.catalog.devices import devices
-from workbench.engine import apart, serve
 from workbench.engine.client import Endpoint
 from workbench.engine.profile import Profile, Speculation
-from workbench.engine.separation import Leg, Separation
 from workbench.errors import WorkbenchError
-from workbench.events import EngineReady, Event, Failed, Note
+from workbench.events import EngineReady
 from workbench.measure.mixed_load import Comparison, Measured, Mix, measure
-from workbench.runs import EngineRun
 
 TEXT = "The keeper climbed the spiral stairs every evening to light the great lamp, and every step creaked. "
 PROMPTS = [f"{number}: {TEXT * 6}" for number in ("One", "Two", "Three")]
@@ -49,7 +47,6 @@ COUNTED = (
 )  # fmt: skip
 DUMMY = ("--load-format", "dummy")
 SHORT_STEP, LARGE_BLOCK = 1024, 128  # tokens; vLLM's own block has 16 on a GPU, and NIXL reads it in pieces
-START_S = 130.0
 PARTS = ["plain", "mixed", "int4"]
 
 
@@ -73,73 +70,6 @@ class Place:
         return Profile(
             model, name="m", context=context, kv_gib=kv_gib, memory_share=share, running="graphs", **changes
         )  # fmt: skip
-
-
-class Engines:
-    """What `start` runs, with its state; ends with `stop`."""
-
-    def __init__(self, name: str, folder: Path, start: Callable[..., Coroutine[Any, Any, None]]):
-        self.name = name
-        self.log = folder / f"{name.replace(' ', '-')}.log"
-        self.run = EngineRun()
-        self.failed = asyncio.Event()
-        self.limit_s = START_S
-        self.began_s = time.monotonic()
-        self._ready: asyncio.Future[EngineReady] = asyncio.get_running_loop().create_future()
-        self._serving = asyncio.ensure_future(start(settings.load(), self._take, self.log))
-
-    def _take(self, event: Event) -> None:
-        self.run.apply(event)
-        if isinstance(event, Note):
-            print(f"  {self.name}: {event.level}: {event.message.format(**event.values)}", flush=True)
-        if isinstance(event, EngineReady):
-            print(f"  {self.name}: ready after {time.monotonic() - self.began_s:.1f} s", flush=True)
-            self._ready.set_result(event)
-        if isinstance(event, Failed):
-            print(f"  {self.name}: failed: {event.message.format(**event.values)}", flush=True)
-            self.failed.set()
-
-    async def ready(self) -> EngineReady:
-        """Where it answers; raises what it failed with, or that it takes too long."""
-        left_s = self.limit_s - (time.monotonic() - self.began_s)
-        done, _ = await asyncio.wait(
-            {self._serving, self._ready}, timeout=max(1.0, left_s), return_when=asyncio.FIRST_COMPLETED
-        )
-        if not done:
-            raise TimeoutError(f"not ready after {self.limit_s:.0f} s")
-        if not self._ready.done():
-            await self._serving
-        return self._ready.result()
-
-    async def endpoint(self) -> Endpoint:
-        ready = await self.ready()
-        return Endpoint(ready.url, ready.key, ready.model)
-
-    async def stop(self) -> None:
-        self._serving.cancel()
-        await asyncio.gather(self._serving, return_exceptions=True)
-
-    def tails(self, lines: int = 12) -> str:
-        parts = {"front": self.run, **self.run.legs}
-        return "\n".join(f"--- {name}\n" + "\n".join(list(part.log)[-lines:]) for name, part in parts.items())
-
-
-def one_engine(name: str, profile: Profile, gpus: tuple[int, ...], folder: Path) -> Engines:
-    env = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus))} if gpus else {}
-    return Engines(name, folder, lambda *told: serve.serve(profile, *told, env=env))
-
-
-def two_engines(name: str, profile: Profile, place: Place, folder: Path) -> Engines:
-    prefill, decode = (Leg(profile, gpus) for gpus in place.legs)
-    both = Separation((prefill,), (decode,))
-    return Engines(name, folder, lambda *told: apart.serve_separated(both, *told))
-
-
-def ways_of_ucx(engines: Engines) -> list[str]:
-    """How UCX says it moves memory of GPUs, once each, by the sizes of reads; nothing where it was not asked to say."""
-    log = engines.log.with_name(f"{engines.log.stem}-decode.log").read_text(errors="replace")
-    return list(dict.fromkeys(line.partition("|")[2].strip(" |") for line in log.splitlines()
-                              if "|" in line and "cuda" in line))  # fmt: skip
 
 
 async def counters(url: str) -> dict[str, float]:
@@ -283,7 +213,7 @@ async def bench(model: Path, place: Place, folder: Path, limit_s: float, parts: 
         if "mixed" in parts:
             ways = all_ways(place, folder)
         if "plain" in parts:
-            plain = two_engines("plain", place.profile(model), place, folder)
+            plain = two_engines("plain", place.profile(model), place.legs, folder)
         running = [*ways.values(), *filter(None, [plain])]
         if "int4" in parts:
             making = asyncio.ensure_future(packed(model, folder / "int4"))
@@ -294,7 +224,7 @@ async def bench(model: Path, place: Place, folder: Path, limit_s: float, parts: 
             await asyncio.gather(*(engines.stop() for engines in ways.values()))
         if making and (int4 := await part("quantizing", making, 60)):
             drafting = place.profile(int4, speculation=Speculation(tokens=4, lookup_min=1))
-            running.append(two_engines("INT4 with n-grams", drafting, place, folder))
+            running.append(two_engines("INT4 with n-grams", drafting, place.legs, folder))
         if plain:
             await part("kill", killed(plain), min(90, ends_s - time.monotonic()), (plain,))
         if making and int4:
@@ -314,8 +244,8 @@ def all_ways(place: Place, folder: Path) -> dict[str, Engines]:
     return {
         "one engine": one_engine("one engine", large, one, folder),
         f"one engine, steps of {short.batched_tokens}": one_engine("short steps", short, other, folder),
-        f"apart, blocks of {LARGE_BLOCK}": two_engines("large blocks", blocks, place, folder),
-        "apart": two_engines("apart", large, place, folder),
+        f"apart, blocks of {LARGE_BLOCK}": two_engines("large blocks", blocks, place.legs, folder),
+        "apart": two_engines("apart", large, place.legs, folder),
     }
 
 
