@@ -40,6 +40,17 @@ def test_each_rule_stands_with_what_it_matches(details):
     assert second[0] == "*.mlp.*" and "16 bit" in second[1] and second[2:] == ["6", "6"]
 
 
+def test_the_layers_of_a_rule_unfold_below_it_and_belong_to_it(details):
+    item = details.rules.topLevelItem(1)
+    item.setExpanded(True)
+    layers = [item.child(row).text(0) for row in range(item.childCount())]
+    assert layers == list(details.plans[-1].matches[1].modules) and len(layers) == 6
+    details.rules.setCurrentItem(item.child(3))
+    assert details.pattern.text() == "*.mlp.*"
+    details.remove.click()
+    assert [rule.pattern for rule in details.plans[-1].recipe.rules] == ["*.o_proj"]
+
+
 def test_a_pattern_tells_what_it_matches_while_it_is_typed(details):
     details.pattern.setText("*.q_proj")
     assert "2 layers" in details.reach.text() and details.add.isEnabled()

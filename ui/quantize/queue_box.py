@@ -4,7 +4,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QDialog, QHBoxLayout, QHeaderView, QTreeWidget, QTreeWidgetItem, QVBoxLayout, QWidget
 
-from ui import language, theme
+from ui import icons, language, theme
 from ui.frames import Frames
 from ui.plots.size_scatter import SizeScatter
 from ui.quantize.queue_run import QueueRun
@@ -29,7 +29,7 @@ class QueueBox(QDialog):
         super().__init__(parent)
         self._queue, self._draft, self._entries = queue, None, list[Entry]()
         self._frames = Frames(self)
-        self._barred = False
+        self._barred = self._stops = False
         language.bind(self.setWindowTitle, "Queue")
         self.opener = button("Queue", self.show, kind="quiet", icon="play-list-2-line")
         language.bind(self.opener.setToolTip, "Several recipes, one after the other, such as over night")
@@ -80,13 +80,16 @@ class QueueBox(QDialog):
         self._fill()
         self._enable()
         draft = self._draft
-        language.show(self.words.setText, self._waits_for() or "")
         free = bool(draft and draft.plan and all(found.code == "output_exists" for found in draft.plan.conflicts))
         self.add.setEnabled(free)
+        language.show(self.words.setText, self._waits_for() or "")
         stops = self._queue.going
         language.bind(self.start.setText, "Stop" if stops else "Start")
         language.bind(self.start.setAccessibleName, "Stop" if stops else "Start")
-        restyle(self.start, "kind", "plain" if stops else "primary")
+        if stops != self._stops:
+            self._stops = stops
+            restyle(self.start, "kind", "plain" if stops else "primary")
+            icons.bind(self.start.setIcon, *(("stop-circle-line", "text") if stops else ("play-line", "ground")))
         self.start.setEnabled(stops or (bool(self._queue.line.waiting) and not self._barred))
 
     @property
@@ -184,6 +187,8 @@ class QueueBox(QDialog):
             return Sentence("What is stopped waits again; its finished blocks are not made twice.")
         if self._barred and self._queue.line.waiting:
             return Sentence("A quantization is at work: the queue can start when it has ended.")
+        if self._draft and self._draft.plan and not self.add.isEnabled():
+            return Sentence("The recipe on the page cannot run like this; solve its conflicts there, then add it.")
         return None
 
     def _enable(self, *_items: object) -> None:

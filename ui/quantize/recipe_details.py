@@ -26,7 +26,7 @@ from workbench.recipe import Choice, Recipe
 from workbench.unmatched import nearest
 from workbench.words import say
 
-MOST = 500  # rows; an allocated recipe may have a rule for every layer
+MOST = 500  # rows; an allocated recipe may have a rule for every layer, a pattern match every expert
 
 
 class RecipeDetails(QDialog):
@@ -41,11 +41,11 @@ class RecipeDetails(QDialog):
         self._names: list[str] = []
         language.bind(self.setWindowTitle, "Details of the recipe")
         self.rules = QTreeWidget()
-        self.rules.setRootIsDecorated(False)
         self.rules.setColumnCount(4)
         language.bind(self.rules.setAccessibleName, "Exceptions")
         self.rules.header().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
         self.rules.currentItemChanged.connect(self._on_current)
+        self.rules.itemExpanded.connect(self._list_layers)
         self.remove = button("Remove the rule", self._remove, kind="quiet", icon="delete-bin-line")
         self.pattern = QLineEdit(placeholderText="*.o_proj")
         language.bind(self.pattern.setAccessibleName, "Pattern")
@@ -114,6 +114,8 @@ class RecipeDetails(QDialog):
             words = scheme(choice.method, choice.bits, choice.group_size, choice.symmetric)
             item = QTreeWidgetItem([match.rule.pattern, words, str(len(match.modules)), str(match.holds)])
             item.setToolTip(0, "\n".join(match.modules[:20]))
+            if match.modules:
+                item.setChildIndicatorPolicy(QTreeWidgetItem.ChildIndicatorPolicy.ShowIndicator)
             self.rules.addTopLevelItem(item)
         self.ranks.blockSignals(True)
         self.ranks.setValue(self._plan.recipe.tensor_parallel)
@@ -121,11 +123,27 @@ class RecipeDetails(QDialog):
         self._on_current()
         self._on_pattern()
 
-    def _on_current(self, *_items: object) -> None:
+    def _list_layers(self, item: QTreeWidgetItem) -> None:
+        """What the rule matches, below it."""
+        number = self.rules.indexOfTopLevelItem(item)
+        if self._plan is None or number < 0 or item.childCount():
+            return
+        modules = self._plan.matches[number].modules
+        item.addChildren([QTreeWidgetItem([name]) for name in modules[:MOST]])
+        if len(modules) > MOST:
+            item.addChild(QTreeWidgetItem([say("and {count} more", count=len(modules) - MOST)]))
+
+    @property
+    def _number(self) -> int:
+        """Which rule is current, also where one of its layers is; -1 for none."""
         item = self.rules.currentItem()
-        self.remove.setEnabled(item is not None)
-        if item is not None and self._plan:
-            rule = self._plan.recipe.rules[self.rules.indexOfTopLevelItem(item)]
+        return self.rules.indexOfTopLevelItem((item.parent() or item) if item else None)
+
+    def _on_current(self, *_items: object) -> None:
+        number = self._number
+        self.remove.setEnabled(number >= 0)
+        if number >= 0 and self._plan:
+            rule = self._plan.recipe.rules[number]
             self._choice = rule.choice
             self.form.show_choice(rule.choice)
             self.pattern.setText(rule.pattern)
@@ -159,8 +177,7 @@ class RecipeDetails(QDialog):
             self._emit(matching.place(self._plan.recipe, (pattern,), self._choice, self._names))
 
     def _remove(self) -> None:
-        number = self.rules.indexOfTopLevelItem(self.rules.currentItem())
-        rules = self._plan.recipe.rules
+        number, rules = self._number, self._plan.recipe.rules
         self._emit(replace(self._plan.recipe, rules=rules[:number] + rules[number + 1 :]))
 
     def _on_ranks(self, ranks: int) -> None:

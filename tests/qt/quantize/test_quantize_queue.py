@@ -6,7 +6,7 @@ import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QDesktopServices
 
-from ui import language
+from ui import language, theme
 from workbench import jobs, waiting_line
 from workbench.errors import WorkbenchError
 from workbench.events import Advanced, Failed, Finished, Stage, encode
@@ -56,6 +56,13 @@ def added(page, box, *names):
         box.add.click()
 
 
+def colour(button) -> str:
+    """The colour of a button's icon."""
+    drawn = button.icon().pixmap(64, 64).toImage()
+    pixels = [drawn.pixelColor(x, y) for x in range(drawn.width()) for y in range(drawn.height())]
+    return next(pixel.name() for pixel in pixels if pixel.alpha() == 255).upper()
+
+
 def states(box):
     return [box.rows.topLevelItem(row).text(2) for row in range(box.rows.topLevelItemCount())]
 
@@ -78,7 +85,10 @@ async def test_recipes_are_added_moved_and_removed(page, box):
 async def test_a_recipe_in_conflict_is_not_added(page, box):
     page.choosing.take_recipe(with_group_size(LAYERED, 128))
     box.redraw()
-    assert not box.add.isEnabled()
+    assert not box.add.isEnabled() and "solve its conflicts" in box.words.text()
+    page.choosing.take_recipe(LAYERED)
+    box.redraw()
+    assert box.add.isEnabled() and box.words.text() == ""
 
 
 async def test_it_works_through_and_draws_what_is_done(page, box, worker, until, monkeypatch):
@@ -115,11 +125,12 @@ async def test_what_is_stopped_waits_again(page, box, worker, until):
     box.start.click()
     await until(lambda: worker.asked)
     box.redraw()
-    assert box.start.text() == "Stop" and not box.remove.isEnabled()
+    assert box.start.text() == "Stop" and not box.remove.isEnabled() and colour(box.start) == theme.tokens().text
     box.start.click()
     await until(lambda: not page.queue.going)
     box.redraw()
     assert states(box) == ["waiting"] and box.start.text() == "Start" and page.primary.isEnabled()
+    assert colour(box.start) == theme.tokens().ground  # upon the primary button's fill
 
 
 async def test_a_run_and_the_queue_wait_for_each_other(page, box, worker, until):
