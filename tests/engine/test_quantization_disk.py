@@ -180,3 +180,37 @@ def test_a_weight_that_is_no_number_stops_it_first(place, tmp_path):
             seen.append(event)
     assert caught.value.values == {"name": "model.layers.0.mlp.up_proj.weight", "count": 1}
     assert not [event for event in seen if isinstance(event, ModuleDone)] and not (place / "o").exists()
+
+
+def test_two_jobs_at_once_do_not_take_each_others_place(place):
+    """The second used to replace the first one's result unasked."""
+    first = checkpoint.Checkpoint(place / "model", place / "new", None)
+    first.open()
+    try:
+        with pytest.raises(WorkbenchError, match="Another job is writing"):
+            quantized(place / "model", place / "new", "rtn")
+        assert first.folder.is_dir()
+    finally:
+        first.discard()
+    quantized(place / "model", place / "new", "rtn")
+    assert not [name for name in os.listdir(place) if "partial" in name]
+
+
+def test_what_was_left_under_our_own_number_is_cleared(place):
+    """In a container every run may have the same pid."""
+    left = places.partial(place / "new")
+    left.mkdir()
+    (left / "model.safetensors").write_text("half")
+    quantized(place / "model", place / "new", "rtn")
+    assert (place / "new/config.json").is_file() and not left.exists()
+
+
+def test_what_came_under_the_name_meanwhile_stays(place):
+    result = checkpoint.Checkpoint(place / "model", place / "new", None)
+    result.open()
+    (place / "new").mkdir()
+    (place / "new/mine.txt").write_text("dear")
+    with pytest.raises(WorkbenchError, match="holds no quantized model"):
+        result.publish(replace=True)
+    result.discard()
+    assert (place / "new/mine.txt").read_text() == "dear"

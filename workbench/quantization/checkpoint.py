@@ -1,6 +1,7 @@
 """The result on disk: written beside under a temporary name, verified there, then renamed into place."""
 
 import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -31,6 +32,7 @@ class Checkpoint:
         self.source, self.target, self.plan = source, target, plan
         self.folder = partial(target)
         self._shards: list[Shard] = []  # the last one is open until `finish`
+        self._held: int | None = None
 
     @property
     def names(self) -> set[str]:
@@ -39,7 +41,7 @@ class Checkpoint:
 
     def open(self) -> None:
         with disk_errors(self.target):
-            self.folder.mkdir(parents=True)
+            self._held = place.claim(self.target)
 
     def add(self, tensors: dict[str, Tensor]) -> None:
         """Take tensors by full name; a shard is closed whenever enough have come together."""
@@ -71,8 +73,12 @@ class Checkpoint:
             text = json.dumps(report, indent=1, ensure_ascii=False, allow_nan=False)
             (self.folder / "lathe.json").write_text(text, encoding="utf-8")
 
-    def publish(self) -> int:
-        """Put the folder under its final name; an earlier result there goes only now. The bytes of its weights."""
+    def publish(self, replace: bool = False) -> int:
+        """Put the folder under its final name; an earlier result there goes only now. The bytes of its weights.
+
+        Raises WorkbenchError where something else came there meanwhile.
+        """
+        place.check_name(self.target, replace)
         size = self.size
         old = self.folder.with_name(f"{self.folder.name}.old")
         with disk_errors(self.target):
@@ -89,18 +95,23 @@ class Checkpoint:
 
     def set_aside(self, why: Sentence) -> Path:
         """Keep a result that failed its checks under a name of its own and marked; an earlier good one stays."""
-        place = self.target.with_name(f"{self.target.name}.failed")
+        aside = self.target.with_name(f"{self.target.name}.failed")
         with disk_errors(self.target):
             marker = {"message": why.template, "values": why.values}
             (self.folder / FAILED).write_text(json.dumps(marker, ensure_ascii=False), encoding="utf-8")
-            shutil.rmtree(place, ignore_errors=True)
-            self.folder.rename(place)
-        return place
+            shutil.rmtree(aside, ignore_errors=True)
+            self.folder.rename(aside)
+        return aside
 
     def discard(self) -> None:
+        """Remove what was begun; nothing where it has its name already, or never was opened."""
+        if self._held is None:
+            return
         for shard in self._shards:
             shard.discard()
         shutil.rmtree(self.folder, ignore_errors=True)
+        os.close(self._held)
+        self._held = None
 
     def _begin_shard(self) -> None:
         if self._shards:

@@ -51,7 +51,7 @@ def run(spec: Mapping[str, Any], folder: Path) -> Iterator[Event]:
         yield from _convert(chosen, weights, result)
         result.finish()
         yield from _read_back(chosen, weights, Weights(result.folder))
-        size = result.publish()
+        size = result.publish(bool(spec.get("replace")))
     finally:
         result.discard()
     if form != "awq" and not chosen.scheme.symmetric:

@@ -82,7 +82,7 @@ def _run(spec: Mapping[str, Any], folder: Path, told: list[Event]) -> Iterator[E
         result.describe(report)
         if wrong:
             raise _failed(result, wrong)
-        size = result.publish()
+        size = result.publish(bool(spec.get("replace")))
         try:
             quant_report.write(folder, report)
         except OSError as error:

@@ -1,11 +1,12 @@
 """Where the result goes: is the name free, is there space, and what did a killed run leave there."""
 
 import errno
+import fcntl
 import os
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from safetensors import SafetensorError
@@ -76,16 +77,60 @@ def check_space(target: Path, needed: int) -> None:
         )  # fmt: skip
 
 
+def claim(target: Path) -> int:
+    """Make `partial(target)`, held by the returned descriptor until that is closed, however this process ends.
+
+    Raises WorkbenchError where another process holds its own for the same target.
+    """
+    folder = partial(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    parent = os.open(target.parent, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # some network folders know no locks: there the last one wins
+            fcntl.flock(parent, fcntl.LOCK_EX)  # two that begin at once take turns
+        if any(map(_is_held, _partials(target))):
+            raise WorkbenchError(
+                "Another job is writing {path} just now.", "Let it end, or choose another folder.", path=str(target)
+            )
+        folder.mkdir()
+        held = os.open(folder, os.O_RDONLY)
+        with suppress(OSError):
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return held
+    finally:
+        os.close(parent)
+
+
+def _partials(target: Path) -> list[Path]:
+    return [path for path in target.parent.iterdir() if path.name.startswith(_prefix(target))]
+
+
+def _is_held(folder: Path) -> bool:
+    """Whether a living process holds it: unlike its pid, a lock is never another's."""
+    try:
+        other = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(other, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(other)
+    return False
+
+
 def purge(target: Path) -> None:
     """Remove what runs that were killed left beside `target`. What an earlier result was set aside as comes back."""
     prefix = _prefix(target)
     if not target.parent.is_dir():
         return
-    for left in target.parent.iterdir():
-        if not left.name.startswith(prefix):
-            continue
+    for left in _partials(target):
         pid, _, old = left.name.removeprefix(prefix).partition(".")
-        if not pid.isdigit() or _runs(int(pid)):
+        # Our own number is of an earlier life, unless it is held.
+        if not pid.isdigit() or _is_held(left) or (int(pid) != os.getpid() and _runs(int(pid))):
             continue
         if old and not target.exists():
             left.rename(target)
