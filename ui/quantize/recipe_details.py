@@ -43,7 +43,9 @@ class RecipeDetails(QDialog):
         self.rules = QTreeWidget()
         self.rules.setColumnCount(4)
         language.bind(self.rules.setAccessibleName, "Exceptions")
+        self.rules.header().setStretchLastSection(False)
         self.rules.header().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
+        self.rules.header().setSectionResizeMode(0, QHeaderView.ResizeMode.Stretch)
         self.rules.currentItemChanged.connect(self._on_current)
         self.rules.itemExpanded.connect(self._list_layers)
         self.remove = button("Remove the rule", self._remove, kind="quiet", icon="delete-bin-line")
@@ -129,9 +131,13 @@ class RecipeDetails(QDialog):
         if self._plan is None or number < 0 or item.childCount():
             return
         modules = self._plan.matches[number].modules
-        item.addChildren([QTreeWidgetItem([name]) for name in modules[:MOST]])
+        names = list(modules[:MOST])
         if len(modules) > MOST:
-            item.addChild(QTreeWidgetItem([say("and {count} more", count=len(modules) - MOST)]))
+            names.append(say("and {count} more", count=len(modules) - MOST))
+        for name in names:
+            child = QTreeWidgetItem([name])
+            item.addChild(child)
+            child.setFirstColumnSpanned(True)
 
     @property
     def _number(self) -> int:
