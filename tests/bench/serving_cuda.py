@@ -38,7 +38,7 @@ from workbench import guard, memory
 from workbench.catalog.devices import Device, devices
 from workbench.catalog.folder import inspect
 from workbench.engine import command, drafts, facts, memory_kept, monitor, sockets, taken
-from workbench.engine.client import Endpoint
+from workbench.engine.endpoint import Endpoint
 from workbench.engine.fit import fit
 from workbench.engine.metrics import rates
 from workbench.engine.output import Output
@@ -490,7 +490,7 @@ def main(given: argparse.Namespace) -> int:
         if again:
             profile = replace(profile, memory_share=None if known.cpu else 0.6)
         try:
-            rows.append(once(name, profile, known, given, [] if again else plans))
+            rows.append(once(name, profile, known, given, plans if base in given.speed and not again else []))
         except WorkbenchError as error:
             say(name, "FAILED", error, error.hint)
         if given.out:
@@ -512,6 +512,9 @@ if __name__ == "__main__":
         "--wanted", nargs="*",
         default=["bf16", "int4", "drafted", "starter", "bf16-2", "int4-2", "drafted-2", "starter-2", "ngram", "cut"],
     )  # fmt: skip
+    options.add_argument(
+        "--speed", nargs="*", default=["bf16", "int4", "drafted", "starter", "ngram", "cut"], help="of these only"
+    )
     options.add_argument("--requests", type=int, default=4, help="at batch 1")
     options.add_argument("--prompt", type=int, default=512)
     options.add_argument("--answer", type=int, default=256)
