@@ -19,7 +19,7 @@ from workbench.chat import rendering, summary
 from workbench.chat.asking import ask
 from workbench.chat.conversation import SIDES, Conversation, Turn, messages
 from workbench.chat.store import Store
-from workbench.engine.client import Sampling
+from workbench.engine.sampling import Sampling
 from workbench.errors import WorkbenchError
 from workbench.events import Event, ReplyDone, ReplyText
 from workbench.measure.timing import first_difference

@@ -9,7 +9,7 @@ from ui.widgets.line import line
 from ui.widgets.optional_number import MARGINS
 from ui.widgets.reflow import Reflow
 from workbench.chat import defaults
-from workbench.engine.client import Sampling
+from workbench.engine.sampling import Sampling
 from workbench.words import Sentence, say
 
 ORDERS = ("One after the other", "Both at once")

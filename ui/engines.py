@@ -13,7 +13,7 @@ from ui.tasks import Tasks
 from workbench.admission import Smaller
 from workbench.core_events import BlockMap, RequestsDone, StepsDone
 from workbench.engine import apart, monitor, plugin_words, remote, serve, served, together
-from workbench.engine.client import Endpoint
+from workbench.engine.endpoint import Endpoint
 from workbench.engine.idle import Idle
 from workbench.engine.profile import Profile
 from workbench.engine.separation import Separation

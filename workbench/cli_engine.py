@@ -13,8 +13,9 @@ from workbench.chat.defaults import NEUTRAL, in_force, of_model
 from workbench.chat.remaining import expected_tokens
 from workbench.compare import SIDES, Comparison, ask, compare, describe
 from workbench.engine import address, connections, remote
-from workbench.engine.client import Endpoint, Sampling
+from workbench.engine.endpoint import Endpoint
 from workbench.engine.profile import Profile
+from workbench.engine.sampling import Sampling
 from workbench.engine.served import served
 from workbench.engine.speculation import Speculation, read_steps
 from workbench.errors import WorkbenchError

@@ -12,7 +12,7 @@ import typer
 from workbench import __version__, cli_ledger, figures, settings, terminal
 from workbench.cli_engine import Context, DraftTokens, Json, Key, Speculate, Target, connected, profile_of
 from workbench.engine import remote
-from workbench.engine.client import Endpoint
+from workbench.engine.endpoint import Endpoint
 from workbench.engine.served import log_file, opened, watched
 from workbench.errors import WorkbenchError
 from workbench.events import Event, Failed

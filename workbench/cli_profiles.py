@@ -67,7 +67,8 @@ def adapters(
 ) -> None:
     """Load or drop LoRA adapters of a running engine, and list its models."""
     from workbench.engine import adapters as running
-    from workbench.engine.client import Endpoint, models
+    from workbench.engine.client import models
+    from workbench.engine.endpoint import Endpoint
 
     async def work() -> list[str]:
         endpoint = Endpoint(url, key)

@@ -6,8 +6,9 @@ from functools import partial
 from typing import Any
 
 from workbench.engine import client
-from workbench.engine.client import Endpoint, Sampling
+from workbench.engine.endpoint import Endpoint
 from workbench.engine.profile import Profile
+from workbench.engine.sampling import Sampling
 from workbench.engine.served import served, with_both
 from workbench.events import Event
 from workbench.measure.timing import Difference, first_difference

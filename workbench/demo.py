@@ -21,8 +21,8 @@ from workbench.chat.conversation import Conversation, Turn
 from workbench.chat.store import Store
 from workbench.compare import SIDES, Comparison, ask, compare, describe
 from workbench.engine import command, facts
-from workbench.engine.client import Sampling
 from workbench.engine.profile import Profile, Speculation
+from workbench.engine.sampling import Sampling
 from workbench.engine.served import served
 from workbench.events import Event, Finished, Note, encode
 from workbench.quant_events import ModuleDone, QualityMeasured

@@ -14,7 +14,8 @@ from ui.main_window import MainWindow
 from workbench import paths, settings
 from workbench.catalog.folder import inspect
 from workbench.compare import ask
-from workbench.engine.client import Endpoint, Sampling
+from workbench.engine.endpoint import Endpoint
+from workbench.engine.sampling import Sampling
 
 PROMPT = (
     "Repeat this sentence three times: The lathe turns the wood and the chisel takes a thin chip off with every turn."

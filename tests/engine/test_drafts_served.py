@@ -7,9 +7,9 @@ from tiny_models import write_plain
 
 from workbench.catalog.devices import devices
 from workbench.catalog.folder import inspect
-from workbench.engine.client import Sampling
 from workbench.engine.fit import fit
 from workbench.engine.profile import Profile
+from workbench.engine.sampling import Sampling
 from workbench.engine.speculation import REFUSED_FIELDS, Speculation
 from workbench.engine_events import EngineMemory
 from workbench.events import Note

@@ -18,7 +18,8 @@ from workbench import guard
 from workbench.catalog import devices
 from workbench.catalog.folder import inspect
 from workbench.engine import adapters, command, memory_kept, overlay
-from workbench.engine.client import Endpoint, models
+from workbench.engine.client import models
+from workbench.engine.endpoint import Endpoint
 from workbench.engine.facts import EngineFacts
 from workbench.engine.fit import fit
 from workbench.engine.profile import Adapter, Profile

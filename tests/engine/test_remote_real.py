@@ -13,9 +13,11 @@ from tiny_models import TEXT, write_plain
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from workbench.engine import remote, sockets
-from workbench.engine.client import Endpoint, Sampling, chat
+from workbench.engine.client import chat
+from workbench.engine.endpoint import Endpoint
 from workbench.engine.monitor import sampled
 from workbench.engine.profile import Profile
+from workbench.engine.sampling import Sampling
 from workbench.errors import WorkbenchError
 from workbench.events import ReplyDone
 

@@ -14,7 +14,7 @@ from PySide6.QtTest import QTest
 from ui import language, theme
 from ui.chat_page import ChatPage
 from workbench.chat.store import Store
-from workbench.engine.client import Endpoint
+from workbench.engine.endpoint import Endpoint
 from workbench.engine.profile import Adapter
 from workbench.engine.speculation import Speculation
 from workbench.engine_events import EnginePhase, EngineReady, EngineStopped

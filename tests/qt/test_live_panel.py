@@ -18,7 +18,7 @@ from ui import language, theme
 from ui.live_dock import LiveDock
 from ui.live_panel import LivePanel
 from ui.plots.series import RequestPlot, TimePlot
-from workbench.engine.client import Endpoint
+from workbench.engine.endpoint import Endpoint
 from workbench.engine.monitor import DeviceSample, GpuSample
 from workbench.engine.profile import Profile
 from workbench.events import (

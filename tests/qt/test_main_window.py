@@ -312,7 +312,9 @@ class Window(MainWindow):
             async def silent(reader, writer):
                 await asyncio.sleep(600)
             server = await asyncio.start_server(silent, "127.0.0.1", 0)
-            from workbench.engine.client import Endpoint, Sampling, chat
+            from workbench.engine.client import chat
+            from workbench.engine.endpoint import Endpoint
+            from workbench.engine.sampling import Sampling
             url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
             asked = [{"role": "user", "content": "x"}]
             page.begin(chat(Endpoint(url, "k", "m"), asked, Sampling(), lambda event: None))

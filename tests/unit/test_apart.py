@@ -14,8 +14,10 @@ from fake_server import FakeServer, answer
 
 from workbench import admission, guard, ledger, memory
 from workbench.engine import apart, command, facts, handover, health, needs, separation, sockets
-from workbench.engine.client import Endpoint, Sampling, chat, models
+from workbench.engine.client import chat, models
+from workbench.engine.endpoint import Endpoint
 from workbench.engine.profile import Profile
+from workbench.engine.sampling import Sampling
 from workbench.engine_events import EngineReady, EngineSample, EngineStopped
 from workbench.errors import WorkbenchError
 from workbench.events import Failed, LegEvent, ReplyFailed, ReplyText, Stage

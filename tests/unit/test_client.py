@@ -7,8 +7,10 @@ import time
 import pytest
 from fake_server import DROP, FakeServer, answer, delta, usage
 
-from workbench.engine.client import Endpoint, Sampling, chat, models
+from workbench.engine.client import chat, models
+from workbench.engine.endpoint import Endpoint
 from workbench.engine.event_stream import EventStream
+from workbench.engine.sampling import Sampling
 from workbench.errors import WorkbenchError
 from workbench.events import ReplyDone, ReplyFailed, ReplyStarted, ReplyText
 

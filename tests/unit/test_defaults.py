@@ -5,7 +5,7 @@ import json
 import pytest
 
 from workbench.chat.defaults import NEUTRAL, in_force, of_model, open_values
-from workbench.engine.client import Sampling
+from workbench.engine.sampling import Sampling
 
 OWN = {"temperature": 0.2, "top_k": 1, "top_p": 0.01, "repetition_penalty": 1.1}
 

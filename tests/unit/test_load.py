@@ -6,7 +6,7 @@ import time
 import pytest
 from fake_server import DROP, FakeServer, answer, delta
 
-from workbench.engine.client import Endpoint
+from workbench.engine.endpoint import Endpoint
 from workbench.errors import WorkbenchError
 from workbench.events import Advanced, Note, ReplyDone, Stage
 from workbench.measure import load as loads

@@ -6,7 +6,7 @@ import pytest
 from fake_server import FakeServer, answer
 
 from workbench.engine import separation
-from workbench.engine.client import Endpoint
+from workbench.engine.endpoint import Endpoint
 from workbench.errors import WorkbenchError
 from workbench.events import Advanced, Stage
 from workbench.measure.mixed_load import Comparison, Measured, Mix, measure, one_engine

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from fake_server import FakeServer
 
-from workbench.engine.client import Endpoint
+from workbench.engine.endpoint import Endpoint
 from workbench.engine.monitor import device_samples, sample_devices, watch
 
 

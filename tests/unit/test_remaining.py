@@ -7,7 +7,8 @@ from priority import percentile
 from workbench.chat.asking import ask
 from workbench.chat.conversation import Conversation, Turn
 from workbench.chat.remaining import RECENT, UNLIMITED, expected_tokens, priority
-from workbench.engine.client import Endpoint, Sampling
+from workbench.engine.endpoint import Endpoint
+from workbench.engine.sampling import Sampling
 from workbench.events import ReplyDone
 from workbench.runs import Reply
 

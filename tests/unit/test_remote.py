@@ -9,7 +9,9 @@ import pytest
 from fake_server import FakeServer, answer, delta, usage
 
 from workbench.engine import address, remote
-from workbench.engine.client import Endpoint, Sampling, chat
+from workbench.engine.client import chat
+from workbench.engine.endpoint import Endpoint
+from workbench.engine.sampling import Sampling
 from workbench.engine_events import EngineConnected, EngineStopped
 from workbench.errors import WorkbenchError
 from workbench.events import Failed, ReplyDone, ReplyFailed, ReplyText

@@ -14,7 +14,7 @@ from workbench.catalog.folder import inspect
 from workbench.catalog.model import Model
 from workbench.chat import defaults, remaining
 from workbench.chat.conversation import SIDES, Conversation
-from workbench.engine.client import Endpoint
+from workbench.engine.endpoint import Endpoint
 from workbench.errors import WorkbenchError
 from workbench.words import Sentence
 

@@ -14,8 +14,8 @@ from ui.tasks import Tasks
 from ui.widgets.keep_dialog import KeepDialog
 from workbench import keys
 from workbench.engine import address, connections, remote
-from workbench.engine.client import Endpoint
 from workbench.engine.connections import Connection
+from workbench.engine.endpoint import Endpoint
 from workbench.errors import WorkbenchError
 from workbench.words import Sentence, say
 

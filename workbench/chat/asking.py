@@ -6,7 +6,8 @@ from types import MappingProxyType
 
 from workbench.chat.conversation import Turn
 from workbench.engine import client
-from workbench.engine.client import Endpoint, Sampling
+from workbench.engine.endpoint import Endpoint
+from workbench.engine.sampling import Sampling
 from workbench.events import Event, ReplyDone, ReplyFailed
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from workbench import json_file
-from workbench.engine.client import Sampling
+from workbench.engine.sampling import Sampling
 
 # What vLLM computes with where neither request nor model says anything: each leaves the probabilities as they are.
 NEUTRAL = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}

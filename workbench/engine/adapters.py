@@ -5,7 +5,8 @@ from typing import Any
 import httpx
 
 from workbench.engine import lora
-from workbench.engine.client import Endpoint, refused
+from workbench.engine.client import refused
+from workbench.engine.endpoint import Endpoint
 from workbench.engine.profile import Adapter
 from workbench.errors import WorkbenchError
 

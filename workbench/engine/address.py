@@ -3,7 +3,7 @@
 import re
 from urllib.parse import urlsplit, urlunsplit
 
-from workbench.engine.client import Endpoint
+from workbench.engine.endpoint import Endpoint
 from workbench.errors import WorkbenchError
 
 # Ends of addresses that documentation shows; the interface is above them.

@@ -12,7 +12,7 @@ from workbench.admission import Ask, Conflict
 from workbench.catalog.devices import devices
 from workbench.engine import attached, ends, facts, handover, monitor, serve, sockets
 from workbench.engine import separation as separations
-from workbench.engine.client import Endpoint
+from workbench.engine.endpoint import Endpoint
 from workbench.engine.facts import EngineFacts
 from workbench.engine.router import Router
 from workbench.engine.separation import Leg, Separation

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import httpx
 
 from workbench.engine import ends, health
-from workbench.engine.client import Endpoint
+from workbench.engine.endpoint import Endpoint
 from workbench.engine_events import EnginePhase, EngineReady
 from workbench.errors import WorkbenchError
 from workbench.events import Event

@@ -1,112 +1,24 @@
 """Talks to any server with OpenAI's interface: which models it has, and a streamed chat."""
 
 import asyncio
-import ipaddress
 import json
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 
+from workbench.engine.endpoint import Endpoint
 from workbench.engine.event_stream import EventStream
-from workbench.engine.speculation import REFUSED_FIELDS
+from workbench.engine.sampling import Sampling
 from workbench.errors import WorkbenchError
 from workbench.events import Event, ReplyDone, ReplyFailed, ReplyStarted, ReplyText
 from workbench.measure.timing import TokenTimes
 
-# A long prompt on a CPU may take minutes before its first token; the user can stop any time.
-TIMEOUT = httpx.Timeout(10, connect=5, read=900)
 LIMIT = "max_completion_tokens"  # what OpenAI's newer models want max_tokens to be called
 HEAD = 4096  # bytes of what is no stream
 LINGER_S = 0.5  # for a server that keeps the connection after the last event
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """A server: `url` with or without /v1, the key it asks for ("" for none), the model's served name.
-
-    `vllm` is False for other servers: those refuse the fields that only vLLM knows. Raises WorkbenchError on a key that
-    no request can carry, which what sends it would quote in its error.
-    """
-
-    url: str
-    key: str = field(default="", repr=False)
-    model: str = ""
-    vllm: bool = True
-
-    def __post_init__(self) -> None:
-        key = self.key.strip()  # it may have been copied with the end of its line
-        if not (key.isascii() and key.isprintable()):
-            raise WorkbenchError(
-                "The key has characters that no key can have.", "Copy it once more: one line, without special letters."
-            )
-        object.__setattr__(self, "key", key)
-
-    @property
-    def root(self) -> str:
-        """The address above /v1."""
-        return self.url.rstrip("/").removesuffix("/v1")
-
-    @property
-    def is_local(self) -> bool:
-        """Whether it is on this machine: then no proxy may come between."""
-        host = urlsplit(self.url).hostname or ""
-        try:
-            return ipaddress.ip_address(host).is_loopback
-        except ValueError:
-            return host == "localhost"
-
-    def open(self, timeout: httpx.Timeout | float = TIMEOUT, keep: bool = True) -> httpx.AsyncClient:
-        """A client for this server. Loopback goes direct whatever the environment says.
-
-        Without `keep` each request has a connection of its own. Raises WorkbenchError on a proxy that cannot be used.
-        """
-        headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
-        try:
-            return httpx.AsyncClient(
-                base_url=self.root,
-                headers=headers,
-                timeout=timeout,
-                limits=httpx.Limits(max_keepalive_connections=None if keep else 0),
-                trust_env=not self.is_local,
-                verify=not self.root.startswith("http://"),  # without TLS, reading the certificates only takes time
-            )
-        except (ImportError, ValueError) as error:  # a SOCKS proxy, or a kind that is unknown
-            raise WorkbenchError(
-                "The proxy of this environment cannot be used: {reason}",
-                "Name an HTTP proxy in HTTP_PROXY and HTTPS_PROXY, or add the server to NO_PROXY.", reason=str(error),
-            ) from error  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """What the user chose; None leaves a value to the server. With `ignore_eos` vLLM writes all of `max_tokens`."""
-
-    max_tokens: int | None = 512
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    repetition_penalty: float | None = None
-    seed: int | None = None
-    min_p: float | None = None
-    ignore_eos: bool | None = None
-
-    def allowed(self, speculates: bool) -> "Sampling":
-        """Without the fields that an engine refuses while it speculates: it would answer with 400."""
-        fields = [name for name in self.__slots__ if name in REFUSED_FIELDS]
-        return replace(self, **dict.fromkeys(fields)) if speculates else self
-
-    def plain(self) -> "Sampling":
-        """With the fields of OpenAI's interface alone."""
-        return Sampling(self.max_tokens, self.temperature, self.top_p, seed=self.seed)
-
-    def chosen(self) -> dict[str, float | int]:
-        """The values that go into the request."""
-        return {name: value for name in self.__slots__ if (value := getattr(self, name)) is not None}
 
 
 async def models(endpoint: Endpoint) -> list[str]:

@@ -11,7 +11,7 @@ import psutil
 import pynvml
 
 from workbench.catalog.devices import gpu_memory
-from workbench.engine.client import Endpoint
+from workbench.engine.endpoint import Endpoint
 from workbench.engine.metrics import read_engine
 from workbench.engine_events import EngineSample
 from workbench.errors import WorkbenchError

@@ -11,7 +11,8 @@ from typing import Any
 import httpx
 
 from workbench.engine import ends
-from workbench.engine.client import Endpoint, refused
+from workbench.engine.client import refused
+from workbench.engine.endpoint import Endpoint
 from workbench.engine.metrics import is_vllm
 from workbench.engine_events import EngineConnected
 from workbench.errors import WorkbenchError

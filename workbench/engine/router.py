@@ -13,8 +13,9 @@ import httpx
 
 from workbench import process
 from workbench.engine import handover, monitor, sockets
-from workbench.engine.client import Endpoint, refused
+from workbench.engine.client import refused
 from workbench.engine.command import HOST
+from workbench.engine.endpoint import Endpoint
 from workbench.engine.facts import EngineFacts
 from workbench.engine.separation import label, role_of
 from workbench.engine_events import EngineLog, EnginePhase, EngineReady

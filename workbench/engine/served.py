@@ -11,7 +11,7 @@ from typing import Any
 from workbench import admission, paths
 from workbench.admission import Ask
 from workbench.engine import monitor, serve, together
-from workbench.engine.client import Endpoint
+from workbench.engine.endpoint import Endpoint
 from workbench.engine.profile import Profile
 from workbench.engine_events import EngineReady
 from workbench.events import Event

@@ -13,7 +13,9 @@ import httpx
 
 from workbench import figures
 from workbench.engine import remote
-from workbench.engine.client import Endpoint, Sampling, chat
+from workbench.engine.client import chat
+from workbench.engine.endpoint import Endpoint
+from workbench.engine.sampling import Sampling
 from workbench.engine_events import EngineConnected
 from workbench.errors import WorkbenchError
 from workbench.events import Advanced, Event, Note, ReplyDone, ReplyFailed, Stage

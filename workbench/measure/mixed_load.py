@@ -9,8 +9,10 @@ from typing import NamedTuple
 
 from workbench import figures
 from workbench.engine.apart import serve_separated
-from workbench.engine.client import Endpoint, Sampling, chat
+from workbench.engine.client import chat
+from workbench.engine.endpoint import Endpoint
 from workbench.engine.profile import Profile
+from workbench.engine.sampling import Sampling
 from workbench.engine.separation import Separation
 from workbench.engine.served import log_file, opened, served
 from workbench.errors import WorkbenchError
