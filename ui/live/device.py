@@ -1,14 +1,12 @@
 """The machine that computes it: load, memory, power, and how much of the memory's bandwidth the engines use."""
 
-from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QVBoxLayout, QWidget
 
-from ui import language
 from ui.live.section import Section, Shown, recent
 from ui.plots.looks import DEVICE, side_of
 from ui.plots.series import TimePlot
 from ui.widgets import label
-from ui.widgets.elided import Elided
+from ui.widgets.figure_line import FigureLine
 from workbench import figures
 from workbench.engine.monitor import DeviceSample
 from workbench.measure import bandwidth, series
@@ -23,7 +21,7 @@ class Device(Section):
         self.bandwidth = TimePlot(Sentence("Memory bandwidth over time"), figures.percent, least=1.0)
         self.caption = label("share of the memory's bandwidth, estimated from steps, weights and KV cache", "caption",
                              wrap=True)  # fmt: skip
-        self.devices: list[DeviceLine] = []
+        self.devices: list[FigureLine] = []
         self._rows = QVBoxLayout()
         self._rows.setContentsMargins(0, 0, 0, 0)
         self._rows.setSpacing(4)
@@ -57,37 +55,15 @@ class Device(Section):
         last = shown.devices[-1] if shown.devices else None
         rows = _rows(last)
         while len(self.devices) < len(rows):
-            self.devices.append(DeviceLine())
+            self.devices.append(FigureLine())
             self._rows.addWidget(self.devices[-1])
-        for line, row in zip(self.devices, rows, strict=False):
-            line.show_values(*row)
+        for line, (name, load, rest) in zip(self.devices, rows, strict=False):
+            line.show_value(load, name, rest)
+            line.setAccessibleName(f"{name} {load} {rest}")
         for index, line in enumerate(self.devices):
             line.setVisible(index < len(rows))
         self.plot.show_lines(_loads(shown), shown.span_s)
         self.plot.setVisible(last is not None)
-
-
-class DeviceLine(QWidget):
-    """The load as the number, memory and power muted behind it."""
-
-    def __init__(self):
-        super().__init__()
-        self.number = label(role="section")
-        self.name = label(role="caption")
-        self.rest = Elided("caption")
-        self.rest.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignBaseline)
-        line = QHBoxLayout(self)
-        line.setContentsMargins(16, 0, 0, 0)
-        line.setSpacing(4)
-        line.addWidget(self.number, 0, Qt.AlignmentFlag.AlignBaseline)
-        line.addWidget(self.name, 0, Qt.AlignmentFlag.AlignBaseline)
-        line.addWidget(self.rest, 1, Qt.AlignmentFlag.AlignBaseline)
-
-    def show_values(self, name: str, load: str, rest: Sentence) -> None:
-        self.number.setText(load)
-        self.name.setText(name)
-        language.show(self.rest.show_text, rest)
-        self.setAccessibleName(f"{name} {load} {rest}")
 
 
 def _rows(last: DeviceSample | None) -> list[tuple[str, str, Sentence]]:

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QApplication, QButtonGroup, QRadioButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QButtonGroup, QRadioButton, QVBoxLayout, QWidget
 
 from ui import language
 from ui.serve.leg_fields import LegFields
 from ui.serve.leg_urls import LegUrls
-from ui.widgets.button import button
+from ui.widgets.copy_button import copy_button
 from ui.widgets.label import label
 from workbench.engine.profile import Profile
 from workbench.engine.separation import Separation
@@ -40,7 +40,9 @@ class Separating(QWidget):
         self.ways["one"].setChecked(True)
         self.lack = label(role="caption", wrap=True)
         self.lack.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)  # it holds a command
-        self.copy_button = button("Copy the command", self._copy, icon="file-copy-line")
+        self.copy_button = copy_button(
+            "Copy the command", lambda: self._lacking.values["command"], kind="plain", icon="file-copy-line"
+        )
         self.legs, self.urls = LegFields(), LegUrls()
         for part in (self.legs, self.urls):
             part.changed.connect(self.changed)
@@ -113,9 +115,6 @@ class Separating(QWidget):
             values = {f"part_{number}": sentence for number, sentence in enumerate(sentences)}
             language.show(field.setText, Sentence("\n".join("{" + name + "}" for name in values), values))
             field.setVisible(bool(sentences))
-
-    def _copy(self) -> None:
-        QApplication.clipboard().setText(self._lacking.values["command"])
 
     def _adapt(self) -> None:
         for mode in ("apart", "urls"):

@@ -1,10 +1,9 @@
 """The exact command of an engine, to read and to copy."""
 
-from PySide6.QtCore import QTimer
-from PySide6.QtWidgets import QApplication, QHBoxLayout, QPlainTextEdit, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QPlainTextEdit, QVBoxLayout, QWidget
 
 from ui import language, theme
-from ui.widgets.button import button
+from ui.widgets.copy_button import copy_button
 from ui.widgets.label import label
 from workbench.engine import command, handover
 from workbench.engine.facts import EngineFacts
@@ -15,7 +14,6 @@ from workbench.errors import WorkbenchError
 from workbench.words import Sentence, say
 
 SHOWN_PORT = 8000
-COPIED_MS = 1500
 
 
 class CommandView(QWidget):
@@ -28,7 +26,7 @@ class CommandView(QWidget):
         self._text.setFont(theme.mono())
         self._text.setFixedHeight(120)
         language.bind(self._text.setAccessibleName, "Command of this engine")
-        self.copy_button = button("Copy", self._copy, kind="quiet", icon="file-copy-line")
+        self.copy_button = copy_button("Copy", lambda: self.text, icon="file-copy-line")
         self.remark = label(role="caption", wrap=True)
         heading = QHBoxLayout()
         heading.addWidget(label("Command", "section"), 1)
@@ -79,8 +77,3 @@ class CommandView(QWidget):
             self._text.setPlainText(text)
         self.copy_button.setEnabled(bool(text))
         language.show(self.remark.setText, remark)
-
-    def _copy(self) -> None:
-        QApplication.clipboard().setText(self.text)
-        self.copy_button.setText(say("Copied"))
-        QTimer.singleShot(COPIED_MS, self.copy_button, lambda: language.bind(self.copy_button.setText, "Copy"))
