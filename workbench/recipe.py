@@ -202,7 +202,8 @@ def _known(kind: type, stored: Any) -> dict[str, Any]:
         if key not in names:
             near = get_close_matches(str(key), names, 1)
             raise WorkbenchError(
-                "The recipe has an unknown field {key}.", "Known here: {names}.",
-                key=str(key), names=", ".join(near or names),
+                "The recipe has an unknown field {key}.",
+                "Did you mean {near}? Known here: {names}." if near else "Known here: {names}.",
+                key=str(key), names=", ".join(names), near=", ".join(near),
             )  # fmt: skip
     return dict(stored)

@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from workbench import figures
-
 WIDTH, HEIGHT = 720, 420
 LEFT, RIGHT, TOP, BOTTOM = 84, 150, 16, 52
 
@@ -38,11 +36,9 @@ def svg(points: Sequence[Point], x_label: str, y_label: str) -> str:
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(y_label)} / {escape(x_label)}">',
         f'<path class="axis" d="M{LEFT} {TOP}V{HEIGHT - BOTTOM}H{WIDTH - RIGHT}"/>',
     ]
-    for value in _even(x_low, x_high):
+    for value in even(x_low, x_high):
         x, _ = at(Point("", value, points[0].y))
-        parts.append(
-            f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{figures.number(value)}</text>'
-        )
+        parts.append(f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{value:,.10g}</text>')
     for value in decades(y_low, y_high):
         _, y = at(Point("", xs[0], value))
         parts.append(f'<path class="grid" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>')
@@ -77,8 +73,12 @@ def _widened(low: float, high: float, least: float) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def _even(low: float, high: float) -> list[float]:
-    return [low + (high - low) * step / 4 for step in range(1, 4)]
+def even(low: float, high: float) -> list[float]:
+    """Three to seven multiples of 1, 2 or 5 times a power of ten, where they lie between."""
+    least = (high - low) / 6
+    power = 10.0 ** math.floor(math.log10(least))
+    step = power * next(digit for digit in (1, 2, 5, 10) if digit * power >= least)
+    return [step * count for count in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
 def decades(low: float, high: float) -> list[float]:

@@ -45,7 +45,8 @@ def test_the_queue_goes_on_after_a_failure(tiny, tmp_path, worker):
     outcomes = queue(tiny, ["best", "rtn", "rtn"], tmp_path / "night")
     assert [outcome.name for outcome in outcomes] == ["best", "rtn", "rtn-2"]
     assert [bool(outcome.failure) for outcome in outcomes] == [True, False, False]
-    assert str(outcomes[0].failure) == "best broke. Mend it." and outcomes[1].kl == 0.1 and outcomes[1].size == 1_000_000
+    assert str(outcomes[0].failure) == "best broke. Mend it."
+    assert outcomes[1].kl == 0.1 and outcomes[1].size == 1_000_000
     assert [spec["output"] for spec in worker] == [
         str(tmp_path / "night" / f"{tiny.name}-{name}") for name in ("best", "rtn", "rtn-2")
     ]
@@ -69,3 +70,11 @@ def test_the_line_joins_what_nothing_beats():
     drawn = scatter.svg([small, good, beaten, failed], "size", "KL <nats>")
     assert drawn.count("<circle") == 4 and drawn.count('class="failed"') == 1 and "&lt;nats&gt;" in drawn
     assert scatter.svg([], "x", "y") == "" and "<circle" in scatter.svg([small], "x", "y")
+
+
+@pytest.mark.parametrize(("low", "high"), [(2.014, 2.221), (99, 184), (0.4, 5200.0), (114.2, 114.7)])
+def test_the_axis_has_round_sizes(low, high):
+    marks = scatter.even(low, high)
+    assert 3 <= len(marks) <= 7 and low <= marks[0] and marks[-1] <= high
+    step = marks[1] - marks[0]
+    assert f"{step:.0e}"[0] in "125" and all(abs(mark / step - round(mark / step)) < 1e-6 for mark in marks)
