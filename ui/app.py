@@ -10,23 +10,25 @@ from logging.handlers import RotatingFileHandler
 import qasync
 from PySide6.QtCore import QTimer
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QMessageBox
 
 from ui import language, theme
 from ui.garbage import Garbage
 from ui.main_window import MainWindow
 from workbench import paths, settings
+from workbench.words import say
 
 STOPPING_S = 9.0  # the window promises to be gone within ten
 
 
 def main() -> int:
     """Open the window and return the exit status when it was closed."""
-    _log_to_file()
     QGuiApplication.setApplicationName("Lathe")
     QGuiApplication.setDesktopFileName("lathe")
     app = QApplication(sys.argv[:1])
     app.setQuitOnLastWindowClosed(False)  # closing the last dialog would stop the loop under our tasks
+    if not _has_place():
+        return 1
     chosen = settings.load()
     language.choose(chosen.language)
     theme.apply(app, chosen.theme)
@@ -49,6 +51,17 @@ async def _live(chosen: settings.Settings) -> None:
     except TimeoutError:
         logging.getLogger(__name__).error("Some work did not end within %s s.", STOPPING_S)
     window.deleteLater()
+
+
+def _has_place() -> bool:
+    """Begin the log in the folder of Lathe's files. Where that fails a box says so: who reads a window's stderr?"""
+    try:
+        _log_to_file()
+    except OSError as error:
+        told = say("{path} cannot be used: {reason}.", path=str(error.filename), reason=str(error.strerror))
+        QMessageBox.critical(None, "Lathe", f"{told}\n{say('Check the space and rights there.')}")
+        return False
+    return True
 
 
 def _route_errors(window: MainWindow) -> None:
