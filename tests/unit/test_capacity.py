@@ -9,7 +9,17 @@ import pytest
 from workbench.catalog import describe, devices, fit
 from workbench.catalog.capacity import GIB, Device, capacity, kv_bytes_per_token
 from workbench.catalog.folder import inspect
-from workbench.catalog.overhead import BESIDE_TORCH, CPU_PROCESSES, GRAPHS, LOGIT, Overhead, estimate
+from workbench.catalog.linears import Linear
+from workbench.catalog.overhead import (
+    BESIDE_TORCH,
+    CPU_PROCESSES,
+    GRAPHS,
+    LOGIT,
+    LOGIT_EARLIER,
+    STREAMS,
+    Overhead,
+    estimate,
+)
 
 GPU = Device("RTX 3090", "gpu", 24 * GIB, 23 * GIB, 936e9)
 CPU = Device("CPU", "cpu", 16 * GIB, 8 * GIB, None, packed_kernel=True)
@@ -67,13 +77,47 @@ def test_the_tokens_are_those_that_vllm_prints(long, budget, context, block, pri
 def test_what_a_gpu_gives_beside_weights_and_cache(model):
     """The step that vLLM 0.32 tries: 2,048 tokens and 256 sequences below 70 GiB, 8,192 and 1,024 on an H200."""
     wide = replace(model, hidden=3584, intermediate=18944, vocab=152064)
-    assert estimate(wide, GPU) == Overhead(256 * 152064 * LOGIT, GRAPHS, BESIDE_TORCH)
+    layer = 2 * (STREAMS * 3584 + 3 * 18944)
+    assert estimate(wide, GPU) == Overhead(2048 * layer, GRAPHS, BESIDE_TORCH)
     h200 = Device("NVIDIA H200", "gpu", 140 * GIB, 139 * GIB)
-    assert estimate(wide, h200).activations == 1024 * 152064 * LOGIT
-    assert estimate(wide, replace(h200, name="A100 80GB")).activations == 256 * 152064 * LOGIT
-    assert estimate(wide, GPU, sequences=8).activations == 2048 * 2 * (2 * 3584 + 3 * 18944)
+    assert estimate(wide, h200).activations == 8192 * layer
+    assert estimate(wide, replace(h200, name="A100 80GB")).activations == 2048 * layer
+    few = {"batched": 1024}
+    assert estimate(wide, h200, **few).activations == 1024 * 152064 * LOGIT
+    assert estimate(wide, h200, **few, drafting=True).activations == 1024 * 152064 * LOGIT_EARLIER
+    expert = Linear("model.layers.0.mlp.experts.0.up_proj", 0, "up", 8, 8)
+    assert estimate(replace(wide, linears=(expert,)), h200, **few).activations == 1024 * 152064 * LOGIT_EARLIER
+    assert estimate(wide, h200, **few, sequences=8).activations == 1024 * layer
     assert estimate(wide, GPU, graphs=False).graphs == 0
     assert estimate(wide, CPU) == Overhead(rest=CPU_PROCESSES)
+
+
+H200 = Device("NVIDIA H200", "gpu", 150_109_880_320, 150_109_880_320)
+SEVEN_B = {
+    "layers": 28, "hidden": 3584, "intermediate": 18944, "kv_heads": 4, "head_dim": 128, "vocab": 152064,
+    "context": 32768,
+}  # fmt: skip
+SMOL = {
+    "layers": 30, "hidden": 576, "intermediate": 1536, "kv_heads": 3, "head_dim": 64, "vocab": 49152, "context": 8192,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("shape", "weights", "draft", "printed"),
+    [
+        (SEVEN_B, 15_231_233_024, 0, 2_115_440),
+        (SEVEN_B, 5_545_261_120, 0, 2_284_352),
+        (SMOL, 269_030_016, 0, 5_962_912),
+        (SMOL, 269_030_016, 269_030_016, 2_930_816),
+    ],
+)
+def test_the_first_estimate_beside_what_an_h200_then_printed(model, shape, weights, draft, printed):
+    """By vLLM 0.26 on 2026-11-30; the last with SmolLM2 as its own draft, whose every token takes its part as well."""
+    model = replace(model, **shape)
+    beside = kv_bytes_per_token(model) if draft else 0
+    expected = estimate(model, H200, drafting=bool(draft))
+    found = capacity(model, H200, loaded=weights, draft=draft, beside=beside, overhead=expected)
+    assert found.kv_tokens == pytest.approx(printed, rel=0.011)
 
 
 def test_what_is_known_takes_the_estimates_place(model):
@@ -102,7 +146,7 @@ def test_the_gpu_budget_is_what_is_left(model):
 def test_weights_that_do_not_fit(model):
     found = capacity(replace(model, parameters=20 * 10**9), GPU)
     assert not found.fits and found.kv_budget == 0 and found.tokens_that_fit == 0 and found.slots == 0
-    assert "40.7 GB" in str(found.sentence) and "23.7 GB" in str(found.sentence)
+    assert "40.8 GB" in str(found.sentence) and "23.7 GB" in str(found.sentence)
     assert not capacity(model, GPU, kv_budget=23 * GIB).fits
 
 

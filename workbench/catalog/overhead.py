@@ -7,11 +7,18 @@ from workbench.catalog.model import Model
 
 # Three Python processes with torch, and activations: measured with vLLM 0.32 and a model of 135 M parameters.
 CPU_PROCESSES = 2_100_000_000
-# What vLLM 0.26 to 0.32 printed on GPUs of 16 to 96 GB: 0.13 to 0.71 GiB for graphs, 0.07 to 0.3 GiB beside torch.
-GRAPHS = 400_000_000
-BESIDE_TORCH = 300_000_000
-# Bytes of a logit while sampling: 2 as computed, 4 as sampled, and what goes with them; by the same figures 7 to 8.
-LOGIT = 8
+# What vLLM 0.26 to 0.32 printed on GPUs of 16 to 96 GB: 0.13 to 0.71 GiB for graphs, 0.07 to 0.3 GiB beside torch. By
+# 0.26 on an H200, with 96 to 102 graphs: 0.39 (135 M), 0.51 (and a draft), 0.89 and 0.92 (7 B); and 0.22 to 0.24.
+GRAPHS = 550_000_000
+BESIDE_TORCH = 250_000_000
+# 16-bit values of a token in one layer beside those of its widest part, in hidden sizes: 1.13 GiB for 8,192 tokens of
+# Qwen2-7B's shape there.
+STREAMS = 5
+# Bytes of a logit while sampling. The model runner that computes dense models since 0.26 keeps its 16 bits, twice: 0.19
+# GiB for 1,024 of 49,152 there. The earlier one, still that of experts and of many drafts, samples in 32 bits: 7 to 8.
+# Without FlashInfer that one sorts them, in 31 (seen there); vLLM brings FlashInfer along.
+LOGIT = 4
+LOGIT_EARLIER = 8
 GIB = 2**30
 
 
@@ -29,16 +36,26 @@ class Overhead:
 
 
 def estimate(
-    model: Model, device: Device, batched: int | None = None, sequences: int | None = None, graphs: bool = True
+    model: Model,
+    device: Device,
+    batched: int | None = None,
+    sequences: int | None = None,
+    graphs: bool = True,
+    drafting: bool = False,
 ) -> Overhead:
-    """On a GPU by the step that vLLM tries before it sizes the cache: `batched` tokens, then `sequences` sampled."""
+    """On a GPU by the step that vLLM tries before it sizes the cache: `batched` tokens, then `sequences` sampled.
+
+    The constants lay 0.3 to 0.6 % beside what vLLM 0.26 then printed as tokens of the cache on an H200, and 1.0 % with
+    a draft: for Qwen2-7B's shape in 16 and 4 bits and SmolLM2-135M, before their first start.
+    """
     if device.kind == "cpu":
         return Overhead(rest=CPU_PROCESSES)
     tokens, most = _defaults(device)
     tokens = batched or tokens
-    # In one layer the stream, its residual, and what goes into and comes out of the widest part, 16 bit each.
-    layer = tokens * 2 * (2 * (model.hidden or 0) + 3 * (model.intermediate or 0))
-    sampling = min(sequences or most, tokens) * (model.vocab or 0) * LOGIT
+    # In one layer the streams, and what goes into and comes out of the widest part, 16 bit each.
+    layer = tokens * 2 * (STREAMS * (model.hidden or 0) + 3 * (model.intermediate or 0))
+    logit = LOGIT_EARLIER if drafting or any(linear.expert for linear in model.linears) else LOGIT
+    sampling = min(sequences or most, tokens) * (model.vocab or 0) * logit
     return Overhead(max(layer, sampling), GRAPHS if graphs else 0, BESIDE_TORCH)
 
 

@@ -48,7 +48,7 @@ def fit(model: Model, profile: Profile, device: Device, measured: EngineMemory |
         "memory_share": profile.memory_share or MEMORY_SHARE,
         "beside": _beside(model, profile, device, draft),
         "draft": draft.weights if draft else 0,
-        "overhead": estimate(model, device, profile.batched_tokens, profile.max_sequences, profile.running != "eager"),
+        "overhead": _overhead(model, profile, device),
         "block": profile.block_size,
     }
     found = capacity(model, device, precision(model), **choices)
@@ -121,6 +121,12 @@ def _learned(found: Capacity, measured: EngineMemory) -> dict[str, Any]:
     if per_token := taken_by_token(found, measured):
         learned["per_token"] = per_token
     return learned
+
+
+def _overhead(model: Model, profile: Profile, device: Device) -> Overhead:
+    """By the engine's step in this profile."""
+    graphs, drafting = profile.running != "eager", profile.speculation is not None
+    return estimate(model, device, profile.batched_tokens, profile.max_sequences, graphs, drafting)
 
 
 def _kv_gib(profile: Profile, device: Device) -> float | None:
