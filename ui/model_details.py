@@ -191,6 +191,7 @@ class ModelDetails(QScrollArea):
         for old in self._precisions.buttons():  # they go later, and must not be the first of the new ones
             self._precisions.removeButton(old)
         _empty(self._precision_row)
+        before: QWidget = self
         for precision in row.fits:
             made = button("{precision}", kind="quiet", precision=precision)
             made.setCheckable(True)
@@ -198,6 +199,9 @@ class ModelDetails(QScrollArea):
             made.clicked.connect(lambda _checked=False: self._weigh())
             self._precisions.addButton(made)
             self._precision_row.addWidget(made)
+            QWidget.setTabOrder(before, made)
+            before = made
+        QWidget.setTabOrder(before, self._slider)
         self._precision_row.addStretch(1)
         if self._precisions.buttons():
             self._precisions.buttons()[0].setChecked(True)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QFocusEvent
 from PySide6.QtWidgets import QComboBox, QFileDialog, QHBoxLayout, QSplitter, QStackedWidget, QWidget
 
 from ui import language
@@ -65,7 +66,6 @@ class ModelsPage(Page):
         self.views.addWidget(self._nothing())
         self.views.addWidget(self._library())
         self.content.addWidget(self.views, 1)
-        self.setFocusProxy(self.table)
         self.redraw()
 
     # -- what it does ------------------------------------------------------------------------------------------
@@ -146,6 +146,11 @@ class ModelsPage(Page):
         return [LogSource(Sentence("Starter model"), self._job / "worker.log")] if self._job else []
 
     # -- drawing -----------------------------------------------------------------------------------------------
+
+    def focusInEvent(self, event: QFocusEvent) -> None:
+        """Coming here leads to the list. Not as the page's focus proxy, for Tab then skips its other controls."""
+        super().focusInEvent(event)
+        (self.table if self.rows else self.none.starter).setFocus(event.reason())
 
     def redraw(self) -> None:
         self.none.show_progress(self.progress if self._getting else None)

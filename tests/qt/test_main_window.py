@@ -12,8 +12,10 @@ import psutil
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QAbstractButton, QAbstractSlider, QAbstractSpinBox, QComboBox, QLabel, QLineEdit, QWidget
+from test_models_page import write_model
 
 from ui.main_window import STATIONS, MainWindow
+from ui.models_found import look
 from workbench import leftovers
 from workbench import settings as stored
 from workbench.engine.facts import EngineFacts
@@ -131,6 +133,35 @@ async def test_every_control_has_a_name_for_screen_readers(window):
                 owner = next((type(p).__name__ for p in _parents(control) if type(p).__module__.startswith("ui")), "")
                 nameless.append(f"{owner}: {type(control).__name__}")
     assert nameless == []
+
+
+async def test_tab_reaches_every_control_of_every_page(window, tmp_path):
+    """Of an exclusive group one: the arrow keys go on from there."""
+    write_model(tmp_path / "library" / "m")
+    page = window.models_page
+    page.show_found(*look([tmp_path / "library"], None))
+    model = page.rows[0].model
+    window.quantize_page.open(model)
+    window.serve_page.open(model)
+    window.activateWindow()
+    for key in window.pages:
+        window.show_page(key)
+        window.pages[key].redraw()
+        await asyncio.sleep(0.05)
+        reached = []
+        while window.focusNextChild() and window.focusWidget() not in reached:
+            reached.append(window.focusWidget())
+        kinds = (QAbstractButton, QComboBox, QLineEdit, QAbstractSlider, QAbstractSpinBox)
+        controls = [each for kind in kinds for each in window.findChildren(kind) if each.isVisible()]
+        inner = [each for each in controls if isinstance(each.parent(), (QAbstractSpinBox, QComboBox))]
+        left = [
+            each.accessibleName()
+            for each in controls
+            if each not in reached and each not in inner and each.isEnabled()
+            and each.focusPolicy() & Qt.FocusPolicy.TabFocus
+            and not (isinstance(each, QAbstractButton) and each.group() and each.group().exclusive())
+        ]  # fmt: skip
+        assert left == [], key
 
 
 def _parents(widget):
