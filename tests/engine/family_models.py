@@ -11,8 +11,11 @@ DEEPSEEK = {
     "n_shared_experts": 1, "first_k_dense_replace": 1, "kv_lora_rank": 32, "q_lora_rank": 64, "qk_rope_head_dim": 32,
     "qk_nope_head_dim": 32, "v_head_dim": 32, "num_key_value_heads": 4, "head_dim": 32,
 }  # fmt: skip
-# The sizes of latent attention that vLLM takes on a CPU.
-LATENT = {"kv_lora_rank": 512, "qk_rope_head_dim": 64, "head_dim": 64}
+# The sizes of latent attention that vLLM takes on a CPU, and DeepSeek's own way to longer contexts: without it vLLM
+# 0.32 turns the queries wrongly there (its kernel takes three dimensions for something else).
+YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 256,
+        "beta_fast": 32, "beta_slow": 1, "mscale": 0.7, "mscale_all_dim": 0.7}  # fmt: skip
+LATENT = {"kv_lora_rank": 512, "qk_rope_head_dim": 64, "head_dim": 64, "rope_parameters": YARN}
 GEMMA = {"query_pre_attn_scalar": 32, "sliding_window": 16}
 SETTINGS = {
     "phi3": {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 1.0}},

@@ -1,17 +1,28 @@
 """Families other than Llama's in real vLLM on this processor, against our own reading of the packed weights."""
 
 import json
+from dataclasses import replace
 
 import in_vllm
 import pytest
 import torch
-from family_models import write_family
+from family_models import LATENT, write_family
 from quantization_models import SCALED, quantized
 from test_int4_in_vllm import PROMPT
 
 from workbench.quantization.blocks import Skeleton
+from workbench.recipe import KEEP, PRESETS, Choice, with_rules
 
-FAMILIES = ("phi3", "gemma", "gemma2", "gemma3_text", "glm4")  # INT4 experts cannot run on a CPU
+# Experts in INT4 cannot run on a CPU.
+WITHOUT_EXPERTS = with_rules(
+    replace(PRESETS["layered"], attention=Choice(method="rtn", symmetric=False), mlp=Choice(method="rtn")),
+    ("*.experts.*",),
+    KEEP,
+)
+FAMILIES = {
+    "phi3": SCALED, "gemma": SCALED, "gemma2": SCALED, "gemma3_text": SCALED, "glm4": SCALED,
+    "deepseek_v2": WITHOUT_EXPERTS, "deepseek_v3": WITHOUT_EXPERTS,
+}  # fmt: skip
 TOKENS = [token % 256 for token in PROMPT]
 
 
@@ -19,8 +30,9 @@ TOKENS = [token % 256 for token in PROMPT]
 def answers(tmp_path_factory):
     """Family -> (log-probabilities of the prompt by our reading, what vLLM answered); one child loads them all."""
     folder = tmp_path_factory.mktemp("families")
-    for family in FAMILIES:
-        quantized(write_family(folder / f"{family} plain", family), folder / family, SCALED, threads=1)
+    for family, recipe in FAMILIES.items():
+        sizes = LATENT if recipe is WITHOUT_EXPERTS else {}
+        quantized(write_family(folder / f"{family} plain", family, **sizes), folder / family, recipe, threads=1)
     out = folder / "answers.json"
     runs = [str(folder / family) for family in FAMILIES]
     found, _ = in_vllm.run("load_in_vllm.py", out, json.dumps(TOKENS), *runs)
