@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateError
 
 from workbench import figures, jobs, json_file, layer_picture, paths
 from workbench import plan as plans
@@ -22,7 +22,7 @@ from workbench.errors import WorkbenchError
 from workbench.events import Event, Failed, Note
 from workbench.plan import Plan
 from workbench.quant_events import Amended, Checked, ModuleDone, QualityMeasured
-from workbench.words import language, say
+from workbench.words import language, plain, say
 
 PACKAGES = ("llm-lathe", "torch", "transformers", "compressed-tensors", "safetensors")
 _LONG = ("before", "after", "levels")  # histograms: the job's events have them
@@ -59,7 +59,7 @@ def content(
         "quality": [asdict(event) for event in told if isinstance(event, QualityMeasured)],
         "checks": [asdict(event) for event in told if isinstance(event, Checked)],
         "notes": [asdict(event) for event in told if isinstance(event, Note)],
-        "failure": {"message": failure.message, "hint": failure.hint_template, "values": failure.values}
+        "failure": {"message": failure.message, "hint": failure.hint_template, "values": plain(failure.values)}
         if failure
         else None,
         "packages": _packages(),
@@ -86,14 +86,17 @@ def write(job: Path, report: dict[str, Any]) -> Path | None:
 def of_job(job: Path) -> Path:
     """The page of a job's report in the chosen language, made from its events where the worker came to no end."""
     file = job / "report.json"
-    if file.is_file():
-        return _page(job, json_file.read(file))
+    try:
+        if file.is_file():
+            return _page(job, json_file.read(file))
+    except (OSError, TemplateError, *jobs.DAMAGED):
+        pass  # it is made once more, from the events
     try:
         spec, events = jobs.spec_of(job), list(jobs.replay(job))
         failed = next((event for event in events if isinstance(event, Failed)), None)
         failure = WorkbenchError(failed.message, failed.hint, **failed.values) if failed else None
         page = write(job, content(job, spec, events, failure))
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, *jobs.DAMAGED) as error:
         raise WorkbenchError(
             "{path} is not the folder of a quantization.", "Jobs lie in the folder {jobs}.",
             path=str(job), jobs=str(paths.inside_home("jobs")),

@@ -135,20 +135,8 @@ def _stored(outcome: Outcome) -> dict[str, Any]:
     return asdict(outcome) | {
         "output": str(outcome.output),
         "job": str(outcome.job) if outcome.job else None,
-        "failure": _plain(failure) if failure else None,
+        "failure": asdict(failure) if failure else None,
     }
-
-
-def _plain(sentence: Sentence) -> dict[str, Any]:
-    """A sentence and those in it as plain values, to be said in the language of the day."""
-    values = {name: _plain(each) if isinstance(each, Sentence) else each for name, each in sentence.values.items()}
-    return {"template": sentence.template, "values": values}
-
-
-def _sentence(stored: Any) -> Any:
-    if not isinstance(stored, dict):
-        return stored
-    return Sentence(stored["template"], {name: _sentence(each) for name, each in stored["values"].items()})
 
 
 def _read(file: Path) -> list[Entry]:
@@ -171,7 +159,7 @@ def _entry(stored: dict[str, Any]) -> Entry:
             | {
                 "output": Path(found["output"]),
                 "job": Path(found["job"]) if found["job"] else None,
-                "failure": _sentence(found["failure"]),
+                "failure": Sentence(**found["failure"]) if found["failure"] else None,
             }
         )
     return entry

@@ -7,7 +7,7 @@ follow a change of language. The template is a literal at the place that uses it
 import json
 import locale
 import os
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib.resources import files
 from string import Formatter
@@ -29,23 +29,33 @@ class Sentence:
         return say(self.template, **self.values)
 
 
-class _Numbers(Formatter):
-    """Knows "{count:layer|layers}" besides Python's own formats: the first for one, the second for all else."""
+class _Words(Formatter):
+    """Knows "{count:layer|layers}" besides Python's own formats: the first for one, the second for all else.
+
+    A sentence as a value is said with it, also as the plain values that events and files hold it as.
+    """
 
     def format_field(self, value: Any, spec: str) -> str:
+        if isinstance(value, dict):
+            value = say(value["template"], **value["values"])
         one, bar, many = spec.partition("|")
         if bar:
             return one if str(value) == "1" else many
         return super().format_field(value, spec)
 
 
-_FORMAT = _Numbers()
+_FORMAT = _Words()
 
 
 def say(template: str, **values: Any) -> str:
     """The sentence in the chosen language. Without values the template is taken as it is, braces included."""
     translated = _catalog(language()).get(template, template)
     return _FORMAT.vformat(translated, (), values) if values else translated
+
+
+def plain(values: dict[str, Any]) -> dict[str, Any]:
+    """The values of a sentence without any Sentence in them, as files hold them."""
+    return asdict(Sentence("", values))["values"]
 
 
 def language() -> str:

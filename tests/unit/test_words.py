@@ -3,6 +3,7 @@
 import pytest
 
 from workbench import words
+from workbench.events import Failed, decode, encode
 from workbench.words import Sentence, say
 
 TEMPLATE = "{count} {count:layer|layers} had to be rounded plainly: {names}."
@@ -34,3 +35,12 @@ def test_formats_of_python_still_hold():
 
 def test_without_values_braces_are_text():
     assert say("{this} stays") == "{this} stays"
+
+
+def test_a_sentence_in_a_sentence_is_said_in_the_language_of_the_day_wherever_it_was_kept():
+    check = Sentence("{count} {count:tensor|tensors}, all finite", {"count": 1})
+    told = decode(encode(Failed("The result failed a check: {check} ({detail}).", "", {"check": check, "detail": "x"})))
+    assert say(told.message, **told.values) == "The result failed a check: 1 tensor, all finite (x)."
+    words.choose_language("zh_CN")
+    assert "1 个张量" in say(told.message, **told.values) and "tensor" not in say(told.message, **told.values)
+    assert words.plain({"check": check, "detail": "x"}) == told.values

@@ -20,6 +20,7 @@ from workbench.quantization.checkpoint import Checkpoint, disk_bytes
 from workbench.quantization.kept_blocks import KeptBlocks
 from workbench.quantization.turns import turn_of
 from workbench.recipe import Recipe
+from workbench.words import Sentence
 
 FEW_TOKENS = 16_000
 
@@ -126,7 +127,8 @@ class Course:
                 if plan.blocks:
                     raise WorkbenchError(plan.conflicts[0].sentence.template, **plan.conflicts[0].sentence.values)
             except WorkbenchError as error:
-                yield Note("A change of the recipe was not taken: {reason}", {"reason": str(error)}, "warning")
+                reason = Sentence(error.message, error.values)
+                yield Note("A change of the recipe was not taken: {reason}", {"reason": reason}, "warning")
             else:
                 self.plan = plan
                 yield Amended(begin, recipe.to_dict(plan.recipe))

@@ -100,7 +100,7 @@ def _failed(result: Checkpoint, wrong: Checked) -> WorkbenchError:
     return WorkbenchError(
         "The result failed a check: {check} ({detail}).",
         "It is kept in {folder} for a look and not offered for chat; try more bits or smaller groups.",
-        check=str(check), detail=str(detail), folder=str(kept),
+        check=check, detail=detail, folder=str(kept),
     )  # fmt: skip
 
 
