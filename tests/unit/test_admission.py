@@ -285,7 +285,9 @@ def test_a_smaller_engine_on_a_gpu_takes_a_share_of_what_is_left(tiny, monkeypat
     monkeypatch.setattr(engine_needs, "devices", lambda: [gpu])
     profile = Profile(tiny)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert engine_needs.of(profile) == {"gpu0": int(140 * GB * 0.92)}
+    assert engine_needs.of(profile) == {"gpu0": int(140 * GB * 0.92) + engine_needs.CUDA}
+    fixed = engine_needs.of(replace(profile, kv_gib=1.0))["gpu0"]
+    assert fixed > 2**30 + engine_needs.CUDA
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, 1")
     assert list(engine_needs.of(profile)) == ["gpu3"]
     assert list(engine_needs.of(replace(profile, tensor_parallel=2), "", "2,0")) == ["gpu2", "gpu0"]
@@ -293,7 +295,9 @@ def test_a_smaller_engine_on_a_gpu_takes_a_share_of_what_is_left(tiny, monkeypat
     assert list(engine_needs.of(profile)) == ["gpu0"]
     short = Shortage("gpu0", Room("H200", 140 * GB, 60 * GB), 129 * GB, {"gpu0": 60 * GB}, ())
     offer = engine_needs.smaller(profile, "", short)
-    assert offer.value.memory_share == 0.42 and offer.value.memory_share * 140 <= 60
+    assert offer.value.memory_share == 0.42 and engine_needs.of(offer.value)["gpu0"] <= 60 * GB
+    tight = replace(short, left_on={"gpu0": int(0.42 * 140 * GB)})
+    assert engine_needs.smaller(profile, "", tight).value.memory_share == 0.41, "CUDA takes its part as well"
 
 
 def test_a_model_that_cannot_be_read_states_nothing_and_stops_nobody(tmp_path):

@@ -16,6 +16,8 @@ from workbench.memory import HOST, gpu
 from workbench.words import Sentence
 
 LEAST_CONTEXT = 512  # tokens; less is no conversation
+# CUDA's own on a GPU, which vLLM counts neither as its share nor as its own: 0.51 GiB on an H200.
+CUDA = 550_000_000
 
 
 def of(profile: Profile, interpreter: str = "", seen: str = "") -> dict[str, int]:
@@ -41,13 +43,14 @@ def smaller(profile: Profile, interpreter: str, shortage: Shortage) -> Offer | N
     try:
         device, model = devices()[0], inspect(profile.model)
         measured = memory_kept.recall(profile, interpreter, device)
-        room = shortage.left - fit.need(model, profile, device, measured).fixed
+        left = shortage.left - (CUDA if device.kind == "gpu" else 0)
+        room = left - fit.need(model, profile, device, measured).fixed
         if profile.devices > 1 or room <= 0:
             return None
         if fit.has_fixed_cache(profile, device):
             changed = replace(profile, kv_gib=_floor(room / GIB))
         else:
-            changed = replace(profile, memory_share=_floor(shortage.left / device.total_bytes))
+            changed = replace(profile, memory_share=_floor(left / device.total_bytes))
         found = fit.fit(model, changed, device, measured)
         if not found.context or not found.longest:
             return None
@@ -63,8 +66,9 @@ def smaller(profile: Profile, interpreter: str, shortage: Shortage) -> Offer | N
 
 def _size(profile: Profile, device: Device, measured: EngineMemory | None) -> int:
     if not fit.has_fixed_cache(profile, device):
-        return int(device.total_bytes * (profile.memory_share or MEMORY_SHARE))
-    return fit.need(inspect(profile.model), profile, device, measured).total
+        return int(device.total_bytes * (profile.memory_share or MEMORY_SHARE)) + CUDA
+    needed = fit.need(inspect(profile.model), profile, device, measured).total
+    return needed + (CUDA if device.kind == "gpu" else 0)
 
 
 def _floor(value: float) -> float:
