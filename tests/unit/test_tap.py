@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from workbench.core_events import BlockMap, RequestsDone, StepsDone, UsageOnly
-from workbench.engine import plugin_tap, plugin_words
+from workbench.engine import plugin_scheduler, plugin_tap, plugin_words
 from workbench.engine.tap import NAME, Listener
 from workbench.engine_events import EngineReady, EngineSample
 from workbench.events import decode, encode
@@ -101,7 +101,7 @@ def tap_of():
     made = []
 
     def make(folder, *arguments):
-        made.append(plugin_tap.tapped(Scheduler, str(folder / NAME))(*arguments))
+        made.append(plugin_scheduler.tapped(Scheduler, str(folder / NAME))(*arguments))
         return made[-1]
 
     yield make
@@ -239,7 +239,7 @@ async def test_another_builds_scheduler_goes_on_without_the_tap(tmp_path, capsys
             super().__init__()
             del self.kv_cache_manager
 
-    engine = plugin_tap.tapped(Other, str(tmp_path / NAME))()
+    engine = plugin_scheduler.tapped(Other, str(tmp_path / NAME))()
     assert engine.update_from_output(planned(new={"a": 1}), {}) == {}
     line = capsys.readouterr().err.strip()
     told = plugin_words.usage_only("(EngineCore pid=7) " + line)
@@ -271,8 +271,8 @@ def test_installing_twice_taps_once(tmp_path):
         def get_scheduler_cls(self):
             return Scheduler
 
-    plugin_tap.install(Config, str(tmp_path / NAME))
-    plugin_tap.install(Config, str(tmp_path / NAME))
+    plugin_scheduler.install(Config, str(tmp_path / NAME))
+    plugin_scheduler.install(Config, str(tmp_path / NAME))
     chosen = Config().get_scheduler_cls()
     assert chosen.__mro__[1] is Scheduler and chosen.__name__ == "Scheduler"
 

@@ -71,6 +71,6 @@ def _open_tap() -> None:
         return
     from vllm.config import SchedulerConfig
 
-    from workbench.engine import plugin_tap
+    from workbench.engine import plugin_scheduler
 
-    plugin_tap.install(SchedulerConfig, path)
+    plugin_scheduler.install(SchedulerConfig, path)
