@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from workbench import figures, jobs, moments_kept, sensitivities, settings, terminal, whatif
+from workbench import figures, jobs, moments_kept, named_files, sensitivities, settings, terminal, whatif
 from workbench.catalog import folder as models
 from workbench.catalog.model import Model
 from workbench.errors import WorkbenchError
@@ -63,6 +63,8 @@ def what_if(
     )
     chosen, model = recipes.load(recipe), models.inspect(folder)
     _require(module, model)
+    if save:
+        named_files.require(save)  # gathering the statistics may take minutes
     if not moments_kept.gathered(folder.resolve(), chosen):
         _run("statistics", whatif.spec(folder, chosen))
     answer = _answer(folder, chosen, module, choice)

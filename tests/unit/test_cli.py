@@ -62,6 +62,7 @@ def test_an_error_is_a_sentence_and_a_next_step(lathe, tmp_path):
         ("serve", "{tiny}", "--figures", "{file}/x.csv"),
         ("watch", "http://127.0.0.1:9", "--figures", "{folder}"),
         ("plan", "{tiny}", "--bits", "5", "--save", "{file}/deep/recipe.json"),
+        ("whatif", "{tiny}", "model.layers.0.mlp.down_proj", "--save", "{file}/recipe.json"),
         ("demo", "-o", "{file}/report"),
         ("queue", "{tiny}", "--recipe", "rtn", "-o", "{file}/results"),
     ],

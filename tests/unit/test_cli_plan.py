@@ -6,8 +6,10 @@ import re
 import pytest
 from typer.testing import CliRunner
 
+from workbench import cli_whatif, moments_kept
 from workbench import recipe as recipes
 from workbench.cli import app
+from workbench.quant_events import WhatIf
 
 
 @pytest.fixture
@@ -61,3 +63,24 @@ def test_a_way_out_is_taken_by_its_number_and_kept(lathe, tiny, rules, tmp_path)
 def test_a_layer_that_is_not_there_is_told_with_the_one_that_was_meant(lathe, tiny, module):
     code, _, error = lathe("whatif", tiny, module)
     assert code == 1 and module in str(error) and "mlp.down_proj" in error.hint
+
+
+@pytest.mark.parametrize("scope", [(), ("--all-blocks",)])
+def test_what_was_tried_is_kept_for_all_that_loads_as_one(lathe, tiny, tmp_path, monkeypatch, scope):
+    """The worker's answer is not what is asked here."""
+    answer = WhatIf(
+        1, "m", "gptq", 8, 32, True, (128, 64), 9000, -1.0, 1.0, (1,), (1,), (0.0,), 0, 0.1, 0.1, 0.2, 0.0, 0.0, 0.0,
+        16, True, True, False, 0.1,
+    )  # fmt: skip
+    monkeypatch.setattr(cli_whatif, "_answer", lambda *asked: answer)
+    monkeypatch.setattr(moments_kept, "gathered", lambda *asked: True)
+    kept = tmp_path / "kept.json"
+    module = "model.layers.0.mlp.gate_proj"
+    code, _, error = lathe("whatif", tiny, module, "--bits", 8, "--group", 32, "--save", kept, *scope)
+    assert code == 0, error
+    rules = recipes.read(kept).rules
+    assert len(rules) == 2 and all((rule.choice.bits, rule.choice.group_size) == (8, 32) for rule in rules)
+    plan = json.loads(lathe("plan", tiny, "--recipe", kept, "--json")[1])
+    eight = [each["name"] for each in plan["linears"] if each["bits"] == 8]
+    blocks = (0, 1) if scope else (0,)
+    assert eight == [f"model.layers.{block}.mlp.{leaf}_proj" for block in blocks for leaf in ("gate", "up")]
