@@ -42,6 +42,12 @@ async def test_failed_requests_are_counted_and_end_nothing():
     assert found.failed == 3 and found.first_s == [] and found.tokens_per_s is None
 
 
+async def test_an_answer_without_text_has_no_first_token_and_counts_as_failed():
+    with FakeServer(answer(), models=["m"]) as server:
+        found = await measure(Endpoint(server.url, "", "m"), Mix(chats=1, prompts=1, pause_s=0.02), lambda event: None)
+    assert found.failed == 2 and found.first_s == found.prompt_first_s == []
+
+
 def test_a_speed_up_below_one_is_shown_as_such_and_missing_as_a_dash():
     one = Measured([0.2, 0.4], [0.1] * 19 + [0.9], [], tokens=100, seconds=10)
     apart = Measured([0.4, 0.8], [0.1] * 20, [], tokens=50, seconds=10, failed=1)
