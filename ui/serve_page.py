@@ -11,6 +11,7 @@ from ui.engines import SIDES, Engines
 from ui.log_drawer import LogSource, Status
 from ui.notices import Notices
 from ui.page import Page
+from ui.plots.looks import NAMES
 from ui.serve.both_ways import BothWays
 from ui.serve.drafts import Drafts
 from ui.serve.remotes import Remotes
@@ -18,7 +19,6 @@ from ui.serve.separations import Separations
 from ui.serve.slots import Slots
 from ui.serve.surface import ServeSurface
 from ui.tasks import Tasks
-from ui.widgets.slot_tab import NAMES
 from workbench.catalog import capacity, folder
 from workbench.catalog.capacity import Device
 from workbench.catalog.model import Model

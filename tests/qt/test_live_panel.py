@@ -18,6 +18,7 @@ from ui import language, theme
 from ui.live_dock import LiveDock
 from ui.live_panel import LivePanel
 from ui.plots.series import RequestPlot, TimePlot
+from ui.widgets.side_line import SideLine
 from workbench.engine.endpoint import Endpoint
 from workbench.engine.monitor import DeviceSample, GpuSample
 from workbench.engine.profile import Profile
@@ -381,6 +382,8 @@ async def test_everything_that_can_be_reached_has_a_name(panel, engines):
     assert [each for each in reached if not each.accessibleName()] == []
     plots = [panel.cache.plot, panel.first.plot, panel.steps.plot, panel.device.plot, panel.steps.bars["original"]]
     assert all(plot.accessibleName() for plot in plots)
+    figures = [each.accessibleName() for each in panel.findChildren(SideLine) if each.isVisible()]
+    assert figures and all(told.startswith("Original ") for told in figures), "whose it is, without its mark"
 
 
 async def test_maps_of_ten_thousand_blocks_do_not_slow_the_window(panel, engines):

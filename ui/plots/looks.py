@@ -12,6 +12,7 @@ from workbench.words import Sentence
 
 SIDES = ("original", "quantized")
 DEVICE = "device"
+NAMES = {"original": Sentence("Original"), "quantized": Sentence("Quantized")}
 MARKS = {"original": "o", "quantized": "d"}
 
 _DOTTED = " dotted"
@@ -40,6 +41,11 @@ def leg_word(key: str) -> Sentence | str:
     if role == "decode":
         return Sentence("decode {number}", {"number": number}) if number else Sentence("decode")
     return ""
+
+
+def spoken(key: str) -> str:
+    """The side's name and the leg's, for those who see no mark."""
+    return f"{NAMES[side_of(key)]} {leg_word(key)}".strip()
 
 
 def colour(key: str) -> QColor:

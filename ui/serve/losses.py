@@ -7,9 +7,9 @@ from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from ui import language
 from ui.engines import Engines
+from ui.plots.looks import NAMES
 from ui.widgets import Banner, button
 from ui.widgets.profile_form import ProfileForm
-from ui.widgets.slot_tab import NAMES
 from workbench.engine import handed, payoff
 from workbench.words import Sentence
 

@@ -5,13 +5,13 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel
 
 from ui import language
 from ui.engines import Engines
+from ui.plots.looks import NAMES
 from ui.widgets.button import button
 from ui.widgets.card import Card
 from ui.widgets.elided import Elided
 from ui.widgets.failure_card import FailureCard
 from ui.widgets.label import label
 from ui.widgets.side_line import SideMark
-from ui.widgets.slot_tab import NAMES
 from ui.widgets.state_light import StateLight
 from workbench import figures
 from workbench.engine import remote

@@ -6,6 +6,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QComboBox, QFrame, QHBoxLayout, QSizePolicy, QVBoxLayout
 
 from ui import language
+from ui.plots.looks import NAMES
 from ui.widgets.badge import Badge
 from ui.widgets.button import button
 from ui.widgets.elided import Elided
@@ -16,8 +17,6 @@ from ui.widgets.transcript import Transcript
 from workbench import figures
 from workbench.catalog.model import Model
 from workbench.words import Sentence, say
-
-NAMES = {"original": Sentence("Original"), "quantized": Sentence("Quantized")}
 
 
 class ChatColumn(QFrame):

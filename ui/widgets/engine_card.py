@@ -5,6 +5,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QVBoxLayout
 
 from ui import language
 from ui.engines import Engines
+from ui.plots.looks import NAMES
 from ui.serve.legs_view import LegsView
 from ui.widgets.access_line import AccessLine
 from ui.widgets.badge import Badge
@@ -16,7 +17,6 @@ from ui.widgets.failure_card import FailureCard
 from ui.widgets.label import label
 from ui.widgets.memory_view import MemoryView
 from ui.widgets.side_line import SideMark
-from ui.widgets.slot_tab import NAMES
 from ui.widgets.start_view import StartView
 from ui.widgets.state_light import StateLight
 from ui.widgets.stored_weights import StoredWeights

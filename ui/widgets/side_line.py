@@ -6,8 +6,9 @@ from PySide6.QtWidgets import QWidget
 
 from ui import theme
 from ui.plots.kv_pages import paint_mark
-from ui.plots.looks import leg_word, side_of
+from ui.plots.looks import leg_word, side_of, spoken
 from ui.widgets.figure_line import FigureLine
+from workbench.words import Sentence
 
 
 class SideMark(QWidget):
@@ -27,5 +28,10 @@ class SideLine(FigureLine):
     """A figure of `key`, a side or a leg of one."""
 
     def __init__(self, key: str):
+        self._key = key
         side = side_of(key)
-        super().__init__(SideMark(side), leg_word(key) or "", side)
+        super().__init__(SideMark(side), leg_word(key), side)
+
+    def show_value(self, number: Sentence | str, unit: str = "", rest: Sentence | str = "") -> None:
+        super().show_value(number, unit, rest)
+        self.setAccessibleName(f"{spoken(self._key)} {self.accessibleName()}")

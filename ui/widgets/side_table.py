@@ -6,7 +6,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QGridLayout, QLabel, QWidget
 
 from ui import language
-from ui.plots.looks import leg_word, side_of
+from ui.plots.looks import leg_word, side_of, spoken
 from ui.widgets.elided import Elided
 from ui.widgets.label import label, restyle
 from ui.widgets.side_line import SideMark
@@ -45,7 +45,7 @@ class SideTable(QWidget):
                 if key in values:
                     text = values[key].get(row, figures.DASH)
                     language.show(shown.setText, text)
-                    shown.setAccessibleName(f"{self._rows[row]} {text}")
+                    shown.setAccessibleName(f"{spoken(key)} {self._rows[row]} {text}")
 
     def value(self, key: str, row: str) -> str:
         """The text that stands there."""

@@ -6,9 +6,8 @@ from PySide6.QtWidgets import QPushButton, QSizePolicy
 
 from ui import language, theme
 from ui.plots.kv_pages import paint_mark
-from workbench.words import Sentence, say
-
-NAMES = {"original": Sentence("Original"), "quantized": Sentence("Quantized")}
+from ui.plots.looks import NAMES
+from workbench.words import say
 
 
 class SlotTab(QPushButton):
