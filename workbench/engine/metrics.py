@@ -168,13 +168,21 @@ def rates(previous: EngineSample, current: EngineSample) -> Rates:
         tokens_per_s=_over(gained["generated_tokens"], seconds),
         prompt_per_s=_over(gained["prompt_tokens"], seconds),
         ttft_s=_over(*parts["ttft"]) if parts["ttft"] else None,
-        inter_token_s=_over(*parts["inter_token"]) if parts["inter_token"] else None,
+        inter_token_s=_between_tokens_s(parts["inter_token"], parts["ttft"], gained["generated_tokens"]),
         queue_s=_over(*parts["queue"]) if parts["queue"] else None,
         preempted=gained["preemptions"],
         prefix_hits=_over(gained["prefix_hits"], gained["prefix_queries"] or 0),
         external_tokens=gained["external_tokens"],
         steps_per_s=_over(parts["steps"][1], seconds) if parts["steps"] else None,
     )
+
+
+def _between_tokens_s(steps: tuple[float, ...], firsts: tuple[float, ...], tokens: float | None) -> float | None:
+    """Seconds a token. vLLM times the steps of a request, each of which brings several tokens where it drafts."""
+    if not steps or not steps[1]:
+        return None
+    later = (tokens or 0) - (firsts[1] if firsts else 0)
+    return steps[0] / max(steps[1], later)
 
 
 def since(start: EngineSample, sample: EngineSample) -> EngineSample | None:
