@@ -53,7 +53,11 @@ def amend(job: Path, recipe: Recipe) -> Plan:
 def current(job: Path) -> Plan:
     """The job's plan with the amendments up to now."""
     spec = jobs.spec_of(job)
-    plan = plans.make(catalog.inspect(Path(spec["model"])), recipes.from_dict(spec["recipe"]))
+    try:
+        model, recipe = Path(spec["model"]), spec["recipe"]
+    except (KeyError, TypeError) as error:
+        raise jobs.damaged(job) from error
+    plan = plans.make(catalog.inspect(model), recipes.from_dict(recipe))
     for amendment in read(job):
         plan = combined(plan, amendment.recipe, amendment.from_block)
     return plan

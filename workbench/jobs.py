@@ -41,6 +41,7 @@ KINDS = {
 
 # The worker must be gone within 2 s of a cancel; this is what it gets to clean up.
 GRACE_S = 1.2
+DAMAGED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)  # what reading anybody's JSON may raise
 WAITING = "waiting"  # the file that notes who runs a job until its worker does
 
 
@@ -92,7 +93,7 @@ async def run(folder: Path, on_event: Callable[[Event], None], settings: Setting
         nonlocal failure
         try:
             event = decode(line)
-        except (ValueError, KeyError, TypeError):
+        except DAMAGED:
             return  # a library printed before the worker took stdout for itself
         if isinstance(event, Failed):
             failure = event
@@ -137,7 +138,7 @@ def replay(folder: Path) -> Iterator[Event]:
     for line in lines:
         try:
             yield decode(line)
-        except (ValueError, KeyError, TypeError):
+        except DAMAGED:
             return
 
 
@@ -148,8 +149,18 @@ def change(folder: Path, spec: Mapping[str, Any]) -> None:
 
 
 def spec_of(folder: Path) -> dict[str, Any]:
-    """What the job was asked to do."""
-    return json_file.read(folder / "job.json")["spec"]
+    """What the job was asked to do. Raises WorkbenchError where its file is gone or damaged."""
+    try:
+        return dict(json_file.read(folder / "job.json")["spec"])
+    except (OSError, *DAMAGED) as error:
+        raise damaged(folder) from error
+
+
+def damaged(folder: Path) -> WorkbenchError:
+    return WorkbenchError(
+        "{path} is no job, or its job.json is damaged.", "Start a new one; what it made is not touched.",
+        path=str(folder),
+    )  # fmt: skip
 
 
 def listing() -> list[Job]:
@@ -158,8 +169,9 @@ def listing() -> list[Job]:
     for folder in paths.inside_home("jobs").iterdir():
         try:
             job = json_file.read(folder / "job.json")
-            found.append(Job(folder, job["kind"], job["spec"], datetime.fromtimestamp(job["created"]), _state(folder)))
-        except (OSError, ValueError, KeyError):
+            kind, spec, created = str(job["kind"]), dict(job["spec"]), datetime.fromtimestamp(job["created"])
+            found.append(Job(folder, kind, spec, created, _state(folder)))
+        except (OSError, OverflowError, *DAMAGED):
             continue
     return sorted(found, key=lambda job: job.created, reverse=True)
 

@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import translate
+from functools import lru_cache
 from operator import methodcaller
 
 from workbench.choice import Choice
@@ -37,6 +38,7 @@ def is_name(pattern: str) -> bool:
     return "*" not in pattern and "?" not in pattern and "[" not in pattern
 
 
+@lru_cache(1 << 16)
 def matcher(pattern: str) -> Callable[[str], object]:
     """Whether a module's name matches; like fnmatchcase, with short ways for the usual patterns."""
     rest = pattern.strip("*")

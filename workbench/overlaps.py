@@ -3,12 +3,11 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from itertools import combinations
 
 from workbench.catalog.model import Model
 from workbench.conflict import Conflict, Fix
-from workbench.matching import Match, is_name, without
+from workbench.matching import Match, is_name, matcher, without
 from workbench.recipe import Recipe
 from workbench.words import Sentence
 
@@ -24,6 +23,8 @@ def overlapping(recipe: Recipe, matches: Sequence[Match], names: Sequence[str]) 
             reaching[exact, name].append(number)
     shared: dict[tuple[int, int], list[str]] = defaultdict(list)
     for (_, name), numbers in reaching.items():
+        if len({matches[number].rule.choice for number in numbers}) == 1:
+            continue  # thousands of rules may say the same of one layer
         for earlier, later in combinations(numbers, 2):
             if matches[earlier].rule.choice != matches[later].rule.choice:
                 shared[earlier, later].append(name)
@@ -53,7 +54,7 @@ def never_quantized(model: Model, recipe: Recipe, matches: Sequence[Match]) -> I
         pattern = match.rule.pattern
         if match.rule.choice.kept or match.modules:
             continue
-        named = [name for name in others if fnmatchcase(name, pattern)]
+        named = list(filter(matcher(pattern), others))
         if not named:
             continue
         if model.tied and HEAD in named:

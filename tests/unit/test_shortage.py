@@ -9,10 +9,10 @@ import sys
 import programs
 import pytest
 
-from workbench import amend, jobs
+from workbench import amend, jobs, quant_report
 from workbench.allocation import Target
 from workbench.errors import WorkbenchError, of_system
-from workbench.events import Advanced, Failed, Finished, Note, decode
+from workbench.events import Advanced, Failed, Finished, Note, decode, encode
 from workbench.recipe import RTN, to_dict
 from workbench.settings import Settings
 from workbench.waiting_line import WaitingLine
@@ -156,3 +156,44 @@ def test_programs_get_a_document_of_an_error_too(tiny, tmp_path):
 def test_bits_that_are_none(bits):
     with pytest.raises(WorkbenchError, match="Bits on average"):
         Target(bits=float(bits))
+
+
+WHOLE = '{"kind": "quantize", "spec": {"model": "m", "output": "o", "recipe": {}}, "created": 0}'
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "", "5", "[]", "null", "{}", "[" * 100_000, WHOLE.replace("0}", "1e400}"), WHOLE.replace("0}", '"x"}'),
+        '{"kind": "quantize", "spec": 5, "created": 0}', WHOLE.replace('"m"', "5").replace("0}", "[]}"),
+    ],
+)  # fmt: skip
+def test_one_damaged_job_hides_no_other(own_home, content):
+    """The list of all jobs used to fail, and with it every command that looks for one."""
+    good, bad = jobs.create("starter", {}), jobs.create("starter", {})
+    (bad / "job.json").write_text(content)
+    assert [job.folder for job in jobs.listing()] == [good]
+    for ask in (quant_report.of_job, amend.current):
+        with pytest.raises(WorkbenchError):
+            ask(bad)
+
+
+@pytest.mark.parametrize(
+    "line", ["5", "[]", "null", "{", '{"kind": "Nope"}', '{"kind": "Stage", "x": 1}', "[" * 100_000]
+)
+def test_a_damaged_line_ends_a_replay(line):
+    folder = jobs.create("starter", {})
+    (folder / "events.jsonl").write_text(f"{encode(Advanced(1))}\n{line}\n{encode(Advanced(2))}\n")
+    assert list(jobs.replay(folder)) == [Advanced(1)] and jobs.listing()[0].state == "interrupted"
+
+
+@pytest.mark.parametrize("report", ["{", "5", '{"modules": 5}', "[" * 100_000])
+def test_a_damaged_report_is_made_once_more(tiny, report):
+    spec = {"model": str(tiny), "output": str(tiny.parent / "out"), "recipe": to_dict(RTN)}
+    folder = jobs.create("quantize", spec)
+    (folder / "report.json").write_text(report)
+    page = quant_report.of_job(folder)
+    assert (
+        str(tiny.parent / "out") in page.read_text()
+        and json.loads((folder / "report.json").read_text())["modules"] == []
+    )
