@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFileDialog
 
 from ui import language
@@ -43,6 +44,18 @@ def save(box, name: str) -> None:
     box.save_as()
     box.naming.name.setText(name)
     box.naming.save.click()
+
+
+def test_a_kept_file_that_cannot_be_read_is_listed_with_its_reason(box, picked):
+    save(box, "mine")
+    recipes.kept_file("mine").write_text('{"samplez": 4}')
+    box.hide()
+    box.show()
+    row = box.choice.findText("mine: cannot be read")
+    assert row > 0 and not box.choice.model().item(row).isEnabled()
+    told = box.choice.itemData(row, Qt.ItemDataRole.ToolTipRole)
+    assert "samplez" in told and "samples" in told and "mine.json" in told
+    assert box.choice.currentText().startswith("mine") and box.choice.currentIndex() != row
 
 
 def test_all_presets_are_listed_in_both_languages(box):

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from PySide6.QtCore import Signal
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QMessageBox, QWidget
 
 from ui import language
@@ -15,7 +15,7 @@ from workbench import recipes_kept
 from workbench.errors import WorkbenchError
 from workbench.plan import Plan
 from workbench.recipe import PRESETS, Recipe
-from workbench.recipes_kept import TITLES
+from workbench.recipes_kept import TITLES, Kept
 from workbench.words import Sentence, say
 
 FILES = Sentence("Recipes (*.json)")
@@ -154,11 +154,14 @@ class RecipeBox(QWidget):
         self.choice.clear()
         for name, preset in PRESETS.items():
             self.choice.addItem(str(TITLES[name][1]), preset)
-        own = [kept for kept in recipes_kept.listing() if kept.recipe]
+        own = recipes_kept.listing()
         if own:
             self.choice.insertSeparator(self.choice.count())
         for kept in own:
-            self.choice.addItem(kept.name, kept.recipe)
+            if kept.recipe:
+                self.choice.addItem(kept.name, kept.recipe)
+            else:
+                self._add_unreadable(kept)
         if self._shown is None:
             return
         for index in range(self.choice.count()):
@@ -174,6 +177,15 @@ class RecipeBox(QWidget):
             words = say("{name}, not saved", name=name) if name else say("Custom")
         self.choice.addItem(words, self._shown)
         self.choice.setCurrentIndex(self.choice.count() - 1)
+
+    def _add_unreadable(self, kept: Kept) -> None:
+        """A file that an editor broke is listed with what is wrong, and cannot be picked."""
+        self.choice.addItem(say("{name}: cannot be read", name=kept.name))
+        row = self.choice.count() - 1
+        told = f"{kept.error} {kept.error.hint}\n{kept.path}"
+        self.choice.setItemData(row, told, Qt.ItemDataRole.ToolTipRole)
+        self.choice.setItemData(row, told, Qt.ItemDataRole.AccessibleDescriptionRole)
+        self.choice.model().item(row).setEnabled(False)
 
     def _on_activated(self, index: int) -> None:
         recipe = self.choice.itemData(index)
