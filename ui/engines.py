@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -189,11 +188,7 @@ class Engines(QObject):
         plan = await asyncio.to_thread(together.of_profiles, original, quantized)
         self.pair_note = plan.note
         self._alternating = plan.order == "one at a time"
-        if plan.shares:
-            original, quantized = (
-                replace(profile, memory_share=profile.memory_share or share)
-                for profile, share in zip((original, quantized), plan.shares, strict=True)
-            )
+        original, quantized = plan.shared((original, quantized))
         if plan.order == "at once":
             self.start("quantized", quantized)
         elif plan.order == "in turn":

@@ -36,6 +36,14 @@ def test_a_pair_on_a_gpu_starts_in_turn_with_shares_that_cover_each_and_fit_in_w
     assert abs((chosen.shares[0] * 80 - 17) - (chosen.shares[1] * 80 - 7)) < 1.0
 
 
+def test_a_share_that_the_user_chose_stays(tmp_path):
+    chosen = decide(Need(15 * GB, 2 * GB), Need(5 * GB, 2 * GB), 70 * GB, 80 * GB, "gpu")
+    pair = chosen.shared((Profile(tmp_path, memory_share=0.25), Profile(tmp_path)))
+    assert [profile.memory_share for profile in pair] == [0.25, chosen.shares[1]]
+    alone = decide(Need(2 * GB, GB), Need(2 * GB, GB), 16 * GB, 24 * GB, "cpu")
+    assert alone.shared((Profile(tmp_path), Profile(tmp_path)))[0].memory_share is None
+
+
 def test_no_free_memory_at_all():
     assert decide(Need(GB, GB), Need(GB, GB), 0, 24 * GB, "gpu").order == "one at a time"
 

@@ -1,9 +1,8 @@
 """An engine for the length of a `with` block, and a pair of engines asked one after the other."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -117,18 +116,11 @@ async def with_both(
 
     try:
         async with asyncio.TaskGroup() as group:
-            for side, profile in zip(profiles, _shared(profiles, chosen), strict=True):
+            for side, profile in zip(profiles, chosen.shared(profiles.values()), strict=True):
                 group.create_task(one(side, profile))
     except BaseExceptionGroup as failures:
         raise failures.exceptions[0] from None
     return chosen.note
-
-
-def _shared(profiles: Mapping[str, Profile], chosen: together.Together) -> Iterator[Profile]:
-    """The profiles with the share of the GPU that each may take, unless the user chose one."""
-    shares = chosen.shares or (None, None)
-    for profile, share in zip(profiles.values(), shares, strict=True):
-        yield replace(profile, memory_share=profile.memory_share or share)
 
 
 def log_file(name: str) -> Path:

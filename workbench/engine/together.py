@@ -1,7 +1,8 @@
 """Do two engines fit beside each other? Arithmetic over what each needs and what the device has free."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from workbench import figures, ledger
@@ -30,6 +31,14 @@ class Together:
     order: Order
     note: Sentence
     shares: tuple[float, float] | None = None
+
+    def shared(self, profiles: Iterable[Profile]) -> list[Profile]:
+        """The pair with these shares; one that the user chose stays."""
+        shares = self.shares or (None, None)
+        return [
+            replace(profile, memory_share=profile.memory_share or share)
+            for profile, share in zip(profiles, shares, strict=True)
+        ]
 
 
 def decide(first: Need, second: Need, free_bytes: int, total_bytes: int, kind: str) -> Together:
