@@ -278,18 +278,18 @@ def test_installing_twice_taps_once(tmp_path):
 
 
 def test_a_run_leaves_the_warm_up_out_and_keeps_the_rest():
-    def steps(at_s):
-        return StepsDone((at_s,), (5,), (0,), (1,), (1,), (1,), (0,), (0,))
+    def steps(at_s, missed=0):
+        return StepsDone((at_s,), (5,), (0,), (1,), (1,), (1,), (0,), (0,), missed)
 
     run = EngineRun()
     run.state = "starting"
     run.apply(steps(1.0))
     run.apply(EngineSample(2.0))
     run.apply(EngineReady("http://127.0.0.1:1", "k", "m", 1, 1.0))
-    run.apply(steps(1.9))
-    run.apply(steps(2.5))
+    run.apply(steps(1.9, missed=4))
+    run.apply(steps(2.5, missed=2))
     run.apply(UsageOnly("why {reason}", {"reason": "x"}))
-    assert list(run.steps.at_s) == [2.5] and run.usage_only.values == {"reason": "x"}
+    assert (list(run.steps.at_s), run.steps.missed) == ([2.5], 2) and run.usage_only.values == {"reason": "x"}
     run.apply(BlockMap(3.0, 4, 1, 0, "", 16, 3))
     assert run.usage_only is None
     assert (list(run.blocks.used), list(run.blocks.usable), list(run.blocks.unfilled)) == ([1], [3], [3])
