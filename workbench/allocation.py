@@ -104,9 +104,9 @@ def for_bits(
     base, parts, unmeasured = _prepared(model, recipe, measured, widths)
     weights = sum(linear.weights for linear in model.linears)
     least = 8 * sum(min(offer.bytes for offer in part.offers) for part in parts) / max(1, weights)
-    chosen = allocate(
-        [[(offer.bytes, offer.damage) for offer in part.offers] for part in parts], int(bits * weights / 8)
-    )
+    room = int(bits * weights / 8 + 1e-6)  # the recipe's own bits are room for the recipe
+    parts = _no_less(parts, room)
+    chosen = allocate([[(offer.bytes, offer.damage) for offer in part.offers] for part in parts], room)
     if chosen is None:
         raise WorkbenchError(
             "{bits} bits on average cannot be reached: the smallest mix takes {least}.",
@@ -128,6 +128,7 @@ def for_size(
     base, parts, unmeasured = _prepared(model, recipe, measured, widths)
     room = size - base.predicted_bytes + sum(entry.bytes for entry in base.linears)
     name = f"{recipe.name or 'custom'}-{size / 1e9:.3g}GB"
+    parts = _no_less(parts, room)
     while chosen := allocate([[(offer.bytes, offer.damage) for offer in part.offers] for part in parts], room):
         made = _proposal(replace(recipe, name=name), base, parts, chosen, unmeasured)
         if made.plan.predicted_bytes <= size:
@@ -141,6 +142,21 @@ def for_size(
         else "Choose a larger size or larger groups, or allow 2 and 3 bits.",
         size=f"{size / 1e9:.4g}", least=_gigabytes_above(least),
     )  # fmt: skip
+
+
+def _no_less(parts: list[Part], room: int) -> list[Part]:
+    """The parts, where refined layers get no fewer bytes than the recipe gives if there is room for the recipe.
+
+    Refinement, and layers that make up for those before them, leave less of the worst layers' damage than is predicted
+    of each alone: on SmolLM2 at group 32 a mix that coarsened groups to widen 24 layers lost 7 % (KL of three seeds).
+    """
+    if sum(part.base.bytes for part in parts) > room:
+        return parts
+    return [
+        replace(part, offers=tuple(offer for offer in part.offers if offer.bytes >= part.base.bytes) or part.offers)
+        if part.base.choice.refine else part
+        for part in parts
+    ]  # fmt: skip
 
 
 def _gigabytes_above(size: int) -> str:

@@ -86,6 +86,20 @@ def test_the_answer_is_a_recipe_that_can_be_stored_and_edited(model, measured):
     assert len(again.rules) == len({rule.pattern for rule in again.rules}) > 0
 
 
+def test_a_refined_layer_gets_no_less_than_the_recipe_where_there_is_room_for_the_recipe(model, measured):
+    refined = with_group_size(PRESETS["best"], 32)
+    own = allocation.average_bits(plan.make(model, refined))
+
+    def groups(recipe, bits):
+        made = allocation.for_bits(model, recipe, measured, bits)
+        return {entry.choice.group_size for entry in made.plan.linears if entry.choice.bits == 4}
+
+    assert allocation.for_bits(model, refined, measured, own).recipe.rules == refined.rules
+    assert groups(refined, own + 0.2) == {32}
+    assert 64 in groups(refined, own - 0.1)
+    assert 64 in groups(with_group_size(PRESETS["gptq"], 32), own + 0.2)
+
+
 def test_a_size_is_kept_by_the_whole_checkpoint(model, measured):
     smallest = plan.make(model, RECIPE).predicted_bytes
     for size in range(smallest, smallest + 40_000, 9_000):
