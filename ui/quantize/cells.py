@@ -6,7 +6,7 @@ from typing import Literal
 from ui.widgets.module_details import layer_in_block
 from ui.widgets.scheme import mark, scheme
 from ui.widgets.strip_cell import Cell
-from workbench import figures
+from workbench import figures, matching
 from workbench.plan import Plan, Planned
 from workbench.quant_events import ModuleDone
 from workbench.quant_run import QuantRun
@@ -25,6 +25,7 @@ class Cells:
         self._planned = {planned.linear.name: planned for planned in plan.linears} if plan else {}
         self._conflicts = {name for conflict in (plan.conflicts if plan else ()) for name in conflict.modules}
         self._changing = frozenset(changing)
+        self._ruled = matching.deciding(plan.matches) if plan else {}
         self._drawn = 0
         self._current = ""
         self._run = run
@@ -55,7 +56,7 @@ class Cells:
     def _cell(self, name: str) -> Cell:
         if self._run and (done := self._run.modules.get(name)):
             return _done_cell(done)
-        return _waiting_cell(self._planned[name], self._state(name))
+        return _waiting_cell(self._planned[name], self._state(name), self._ruled.get(name, ""))
 
     def _state(self, name: str) -> State:
         if self._run and self._run.current == name:
@@ -67,7 +68,8 @@ class Cells:
         return "kept" if self._planned[name].choice.kept else "planned"
 
 
-def _waiting_cell(planned: Planned, state: State) -> Cell:
+def _waiting_cell(planned: Planned, state: State, pattern: str) -> Cell:
+    """`pattern` is the recipe's that decides for it, if any."""
     linear, choice = planned.linear, planned.choice
     told = {
         "working": say("in work"),
@@ -80,7 +82,10 @@ def _waiting_cell(planned: Planned, state: State) -> Cell:
     parts = (
         say("block {block}", block=linear.block),
         column,
+        f"{linear.out_features} × {linear.in_features}",
         scheme(choice.method, choice.bits, choice.group_size, choice.symmetric),
+        figures.bytes_of(planned.bytes),
+        say("by the rule {pattern}", pattern=pattern) if pattern else "",
         told,
     )
     words = " · ".join(part for part in parts if part)
@@ -93,6 +98,7 @@ def _done_cell(done: ModuleDone) -> Cell:
         (
             say("block {block}", block=done.block),
             column,
+            f"{done.shape[0]} × {done.shape[1]}",
             scheme(done.method, done.bits, done.group_size, done.symmetric),
             say("output error {error}, SQNR {sqnr}", error=figures.number(done.output_error),
                 sqnr=figures.decibel(done.sqnr_db)),

@@ -176,7 +176,9 @@ class ModuleDetails(Card):
             parts.append(scheme(chosen.method, chosen.bits, chosen.group_size, chosen.symmetric))
         text = " · ".join(parts)
         self.heading.show_text(text)
-        self.heading.setToolTip(f"{text}\n{self.name}")
+        linear = layer.planned.linear if layer.planned else None
+        shape = f" · {linear.out_features} × {linear.in_features}" if linear else ""
+        self.heading.setToolTip(f"{text}\n{self.name}{shape}")
         self.setAccessibleName(text)
 
     def _show_figures(

@@ -12,7 +12,7 @@ from workbench import jobs, recipe
 from workbench.errors import WorkbenchError
 from workbench.events import Failed, encode
 from workbench.quant_events import Histogram
-from workbench.recipe import LAYERED, with_group_size
+from workbench.recipe import LAYERED, Choice, Rule, with_group_size
 
 # -- before a run
 
@@ -31,6 +31,17 @@ def test_a_model_is_planned_at_once(page, model):
     assert page.view.summary.text().startswith("4.3 bits avg · 11")
     assert page.view.setup.output.text().endswith("small-INT4-layered")
     assert page.view.strip.chosen_name == "model.layers.0.self_attn.q_proj"
+
+
+def test_each_cell_says_shape_size_and_the_pattern_that_decides(page, model):
+    page.open(model)
+    page.choosing.take_recipe(replace(LAYERED, rules=(Rule("*.o_proj", Choice(bits=8)),)))
+    told = {cell.name: cell.words for cell in page._cells.all()}
+    shape = "{} × {}".format(*SHAPES["self_attn.o_proj"])
+    assert f" · {shape} · GPTQ · 8 bit" in told["model.layers.7.self_attn.o_proj"]
+    assert "kB · by the rule *.o_proj · not quantized yet" in told["model.layers.7.self_attn.o_proj"]
+    assert "rule" not in told["model.layers.7.self_attn.q_proj"]
+    assert page.view.details.chosen.heading.toolTip().endswith("model.layers.0.self_attn.q_proj · 576 × 576")
 
 
 def test_group_128_is_refused_and_one_click_mends_it(page, model, qtbot):
