@@ -8,10 +8,10 @@ from PySide6.QtGui import QColor, QFontMetrics, QPainter, QPen, QResizeEvent
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QStyle, QStyledItemDelegate, QTableView
 
 from ui import language, theme
+from ui.widgets.stored_weights import precision_of
 from workbench import figures
 from workbench.catalog.capacity import Capacity
 from workbench.catalog.folder import Model, Unreadable
-from workbench.catalog.schemes import FLOAT
 from workbench.engine.formats import Refusal
 from workbench.words import Sentence, say
 
@@ -78,9 +78,8 @@ def _type(model: Model) -> str:
         return model.dtype
     if not packed.bits:
         return str(packed.sentence)
-    number = "FP" if any(scheme.number == FLOAT for scheme in packed.schemes) else "INT"
     sizes = "/".join(str(size) for size in packed.group_sizes if size > 0)
-    return f"{number}{packed.bits} g{sizes}" if sizes else f"{number}{packed.bits}"
+    return f"{precision_of(model)} g{sizes}" if sizes else precision_of(model)
 
 
 class ModelsTable(QTableView):

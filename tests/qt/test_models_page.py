@@ -12,6 +12,7 @@ from ui import language
 from ui.models_found import look
 from ui.models_page import ModelsPage
 from ui.models_table import FITS, Row
+from ui.widgets.stored_weights import precision_of
 from workbench.catalog import fit
 from workbench.catalog.devices import Device
 from workbench.catalog.folder import Model, Unreadable, inspect
@@ -167,6 +168,19 @@ async def test_names_keep_their_room_beside_a_long_precision(page, tmp_path):
     told = table.rows.data(table.rows.index(0, 4), Qt.ItemDataRole.ToolTipRole)
     assert "compressed-tensors" in told and "group 32" in told and "group 64" in told
     assert table.columnWidth(0) > 280 and table.textElideMode() == Qt.TextElideMode.ElideMiddle
+
+
+@pytest.mark.parametrize(
+    ("stored", "precision"),
+    [
+        ({"quant_method": "fp8"}, "FP8"),
+        ({"quant_method": "gptq", "bits": 4, "group_size": 128}, "INT4"),
+        (None, "BF16"),
+    ],
+)
+def test_the_short_name_of_a_precision_tells_floats_from_integers(tmp_path, stored, precision):
+    model = inspect(write_model(tmp_path / "m", **({"quantization_config": stored} if stored else {})))
+    assert precision_of(model) == precision
 
 
 async def test_an_unreadable_folder_is_listed_with_its_reason(page, tmp_path):

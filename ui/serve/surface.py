@@ -17,7 +17,7 @@ from ui.widgets.profile_form import ProfileForm
 from ui.widgets.slot_tab import SlotTab
 from workbench.words import Sentence
 
-FORM_WIDTH, WIDE_FORM = 376, 520
+FORM_WIDTH, WIDE_FORM = 408, 520
 SIDE_BY_SIDE = 1032  # room for the two cards beside each other
 
 

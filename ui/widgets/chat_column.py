@@ -13,6 +13,7 @@ from ui.widgets.elided import Elided
 from ui.widgets.label import restyle
 from ui.widgets.line import line
 from ui.widgets.side_line import SideMark
+from ui.widgets.stored_weights import precision_of
 from ui.widgets.transcript import Transcript
 from workbench import figures
 from workbench.catalog.model import Model
@@ -93,12 +94,3 @@ class ChatColumn(QFrame):
         if template is not None:
             language.bind(self.action.setText, template)
             language.bind(self.action.setAccessibleName, template)
-
-
-def precision_of(model: Model | None) -> str:
-    """INT4, or the stored number format."""
-    if model is None:
-        return ""
-    if model.quantization is not None:
-        return f"INT{model.quantization.bits}" if model.quantization.bits else model.quantization.method
-    return model.dtype

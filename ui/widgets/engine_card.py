@@ -19,7 +19,7 @@ from ui.widgets.memory_view import MemoryView
 from ui.widgets.side_line import SideMark
 from ui.widgets.start_view import StartView
 from ui.widgets.state_light import StateLight
-from ui.widgets.stored_weights import StoredWeights
+from ui.widgets.stored_weights import StoredWeights, precision_of
 from workbench import figures
 from workbench.catalog.capacity import Capacity
 from workbench.catalog.model import Model
@@ -78,7 +78,7 @@ class EngineCard(Card):
         self.precision.setVisible(model is not None)
         self.weights.show_weights(model.quantization if model else None, self._facts)
         if model:
-            self.precision.show_text(model.quantization.sentence if model.quantization else model.dtype, self.side)
+            self.precision.show_text(precision_of(model), self.side)
 
     def show_facts(self, facts: EngineFacts) -> None:
         """Which engine would serve it."""

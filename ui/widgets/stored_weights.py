@@ -4,7 +4,9 @@ from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from ui import language
 from ui.widgets.label import label, restyle
+from workbench.catalog.model import Model
 from workbench.catalog.quantized import Quantized
+from workbench.catalog.schemes import FLOAT
 from workbench.engine import formats
 from workbench.engine.facts import EngineFacts
 from workbench.words import Sentence
@@ -40,3 +42,15 @@ class StoredWeights(QWidget):
             language.bind(self.verdict.setText, "✓ vLLM {version} can serve it.", version=facts.version)
             self.hint.hide()
         restyle(self.verdict, "tone", "rejected" if refused else "accepted")
+
+
+def precision_of(model: Model | None) -> str:
+    """INT4, FP8, the method of a checkpoint that says no width, or the format of plain weights."""
+    if model is None:
+        return ""
+    if (stored := model.quantization) is None:
+        return model.dtype
+    if not stored.bits:
+        return stored.method
+    number = "FP" if any(scheme.number == FLOAT for scheme in stored.schemes) else "INT"
+    return f"{number}{stored.bits}"
