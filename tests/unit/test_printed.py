@@ -1,10 +1,13 @@
 """vLLM's own figures of its memory: formats of the source (0.26 and 0.32) filled in, and what 0.26 said on an H200."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from workbench.catalog.overhead import GIB
+from workbench.catalog.capacity import Device, capacity, kv_bytes_per_token
+from workbench.catalog.folder import inspect
+from workbench.catalog.overhead import GIB, Overhead
 from workbench.engine.printed import Printed
 from workbench.engine_events import EngineMemory
 from workbench.events import decode, encode
@@ -58,6 +61,24 @@ with `--kv-cache-memory=129853166695` (120.94 GiB) to fit into requested memory,
 (131.6 GiB) to fully utilize gpu memory. Current kv cache memory in use is 122.0 GiB.
 """
 
+# The same day: SmolLM2-135M with itself as a draft, which the earlier model runner computes.
+DRAFTED = """
+(EngineCore pid=8266) INFO 11-30 03:43:56 [gpu_model_runner.py:5347] Model loading took 0.51 GiB memory and 0.866707 \
+seconds
+(EngineCore pid=8266) INFO 11-30 03:44:35 [gpu_model_runner.py:6737] Estimated CUDA graph memory: 0.62 GiB total
+(EngineCore pid=8266) INFO 11-30 03:44:36 [gpu_worker.py:560] Available KV cache memory: 125.78 GiB
+(EngineCore pid=8266) INFO 11-30 03:44:36 [kv_cache_utils.py:2177] GPU KV cache size: 2,930,816 tokens
+(EngineCore pid=8266) INFO 11-30 03:44:36 [kv_cache_utils.py:2178] Maximum concurrency for 8,192 tokens per request: \
+357.77x
+(EngineCore pid=8266) INFO 11-30 03:44:45 [gpu_model_runner.py:6844] Graph capturing finished in 9 secs, took 0.51 GiB
+(EngineCore pid=8266) INFO 11-30 03:44:45 [gpu_worker.py:793] CUDA graph pool memory: 0.51 GiB (actual), 0.62 GiB \
+(estimated), difference: 0.1 GiB (19.8%).
+(EngineCore pid=8266) INFO 11-30 03:44:45 [gpu_worker.py:857] Free memory on device (139.29/139.8 GiB) on startup. \
+Desired GPU memory utilization is (0.92, 128.62 GiB). Actual usage is 0.51 GiB for weight, 1.47 GiB for peak \
+activation, 0.24 GiB for non-torch memory, and 0.51 GiB for CUDAGraph memory. Replace gpu_memory_utilization config \
+with `--kv-cache-memory=135004253799` (125.73 GiB) to fit into requested memory
+"""
+
 
 def read(text: str) -> EngineMemory:
     printed = Printed()
@@ -88,6 +109,29 @@ def test_the_forms_of_earlier_versions():
     told = read(EARLIER)
     assert parts(told) == gib(0.88, 0.26, 0.24, 0.49, 13.33, 16.0)
     assert (told.kv_tokens, told.context, told.concurrency) == (18720, 128, 146.25)
+
+
+def test_a_drafted_engine_as_an_h200_printed_it():
+    told = read(DRAFTED)
+    assert parts(told) == gib(0.51, 1.47, 0.51, 0.35, 125.78, 139.8)
+    assert [told.set_aside] == gib(0.51) and within_share(told) == pytest.approx(128.62 * GIB, abs=9)
+
+
+@pytest.mark.parametrize(
+    ("text", "shape", "draft"),
+    [
+        (H200, {"layers": 28, "kv_heads": 4, "head_dim": 128, "context": 32768}, 0),
+        (DRAFTED, {"layers": 30, "kv_heads": 3, "head_dim": 64, "context": 8192}, 269_030_016),
+    ],
+)
+def test_the_next_estimate_is_what_an_h200_printed(tiny, text, shape, draft):
+    """With the parts of one start as printed, in hundredths of a GiB, the next one's tokens are known to 0.1 %."""
+    told, model = read(text), replace(inspect(tiny), **shape)
+    device = Device("NVIDIA H200", "gpu", 150_109_880_320, 150_109_880_320)
+    taken = Overhead(told.activations, told.set_aside, told.overhead)
+    beside = kv_bytes_per_token(model) if draft else 0
+    found = capacity(model, device, loaded=told.weights - draft, draft=draft, overhead=taken, beside=beside)
+    assert found.kv_tokens == pytest.approx(told.kv_tokens, rel=0.001)
 
 
 def test_without_graphs_there_are_none():
