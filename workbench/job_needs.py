@@ -26,7 +26,7 @@ IMPORTED = 600_000_000  # Python with torch and transformers, measured
 CUDA = 600_000_000  # the context and its libraries on the device
 CUDA_HOST = 2_500_000_000  # the same in the processor's memory
 BATCH = 4096  # tokens that run through a block at once
-ROWS = 256  # positions whose logits are held at once
+ROWS, DRAWN_ROWS = 64, 256  # positions whose logits are held at once, where they are compared and where drawn from
 HELD_TOKENS = 8192  # that the quality is measured on
 PROBE = 3072  # tokens that the outputs are weighed on
 KEPT = 1 << 30  # results of a pass that are kept instead of computed twice
@@ -63,10 +63,9 @@ class _Shape:
         """Bytes of the head, or of the embedding, as it is read from disk."""
         return self.head // 2
 
-    @property
-    def logits(self) -> int:
+    def logits(self, rows: int) -> int:
         """Bytes of some rows of logits, what is made of them, and of the head as it is stored."""
-        return 6 * VALUE * ROWS * self.vocab + self.stored_head
+        return 6 * VALUE * rows * self.vocab + self.stored_head
 
 
 def of(kind: str, spec: Mapping[str, Any]) -> dict[str, int] | None:
@@ -83,7 +82,7 @@ def of(kind: str, spec: Mapping[str, Any]) -> dict[str, int] | None:
         stream, work, host = _quantize(shape, recipe, spec)
     elif kind == "quality":
         readers = 1 + len(spec["candidates"])
-        stream, work, host = _measured(shape, readers, int(spec.get("tokens") or HELD_TOKENS)), 0, 0
+        stream, work, host = _measured(shape, readers, int(spec.get("tokens") or HELD_TOKENS), heads=readers), 0, 0
     elif kind == "whatif":
         layer = 2 * shape.layer + VALUE * shape.widest**2
         stream, work, host = 0, 0, LOOKED_AT * layer + VALUE * (4 * shape.layer + 2 * shape.widest**2)
@@ -136,14 +135,15 @@ def _quantize(shape: _Shape, recipe: Recipe, spec: Mapping[str, Any]) -> tuple[i
     moments = VALUE * shape.widest**2 * (5 if aimed else 4)  # H, its factor and their copies
     turn = VALUE * (shape.block * (2 if aimed else 1) + 4 * shape.layer) + (moments + shape.batch if calibrated else 0)
     held = int(spec.get("held_tokens", HELD_TOKENS))
-    measuring = _measured(shape, 3 if spec.get("measure_rtn") else 2, held) if held else 0
+    # The original's head, which the result shares, and another while it is read.
+    measuring = _measured(shape, 3 if spec.get("measure_rtn") else 2, held, heads=2) if held else 0
     return streams, max(turn, measuring - streams, shape.stored_head), 0
 
 
-def _measured(shape: _Shape, readers: int, tokens: int) -> int:
-    """Models beside each other: the stream of each, at the end the head of each."""
+def _measured(shape: _Shape, readers: int, tokens: int, heads: int) -> int:
+    """Models beside each other: the stream of each, at the end the heads that differ."""
     block = VALUE * 2 * shape.block + shape.batch
-    return readers * VALUE * tokens * shape.hidden + max(block, readers * shape.head + shape.logits)
+    return readers * VALUE * tokens * shape.hidden + max(block, heads * shape.head + shape.logits(ROWS))
 
 
 def _statistics(shape: _Shape, recipe: Recipe) -> tuple[int, int, int]:
@@ -153,7 +153,7 @@ def _statistics(shape: _Shape, recipe: Recipe) -> tuple[int, int, int]:
     forwards = VALUE * shape.block + moments + shape.batch
     backwards = VALUE * (shape.block + PROBE * (6 * shape.widest + 8 * shape.hidden))
     entering = 2 * PROBE * shape.hidden * shape.blocks  # of each block, in 16 bit
-    return VALUE * tokens * shape.hidden, max(forwards, backwards, shape.head + shape.logits), entering
+    return VALUE * tokens * shape.hidden, max(forwards, backwards, shape.head + shape.logits(DRAWN_ROWS)), entering
 
 
 def _shape(model: Model) -> _Shape:

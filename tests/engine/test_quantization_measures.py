@@ -15,6 +15,7 @@ from workbench.events import encode
 from workbench.measure import quality
 from workbench.quant_events import Histogram, QualityMeasured
 from workbench.quantization import look, stats, verify
+from workbench.quantization.blocks import Skeleton
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +82,11 @@ def test_the_original_against_itself_and_its_quantized_form(pair):
     assert same.kl == pytest.approx(0, abs=1e-6) and same.top1_agreement == 1
     assert same.perplexity == pytest.approx(same.original_perplexity)
     assert 0.001 < ours.kl < 1 and 0.3 < ours.top1_agreement < 1
+
+
+def test_a_head_that_is_the_originals_is_held_once(pair):
+    (_, original), (_, result) = quality._ends([Skeleton(folder, torch.device("cpu")) for folder in pair])
+    assert original is result
 
 
 def test_another_model_is_refused(pair, tmp_path):

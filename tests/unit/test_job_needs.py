@@ -1,7 +1,8 @@
 """What a job states before it runs, beside what its worker really held at most.
 
 Measured on a CPU as the worker's own pages and its part of shared ones, with a model of two layers, hidden size 2048,
-MLP 5632 and a vocabulary of 49,152, on 8 samples of 256 tokens.
+MLP 5632 and a vocabulary of 49,152, on 8 samples of 256 tokens; the quantization with one layer, rounded plainly: it
+is the measuring that takes most.
 """
 
 import pytest
@@ -25,9 +26,11 @@ def wide(tiny, monkeypatch):
     return tiny
 
 
-@pytest.mark.parametrize(("kind", "held"), [("quantize", 2612 * MB), ("statistics", 1437 * MB)])
-def test_a_need_is_near_what_was_measured(wide, kind, held):
-    needed = job_needs.of(kind, spec_of(wide, samples=8, length=256))["cpu"]
+@pytest.mark.parametrize(
+    ("kind", "name", "held"), [("quantize", "rtn", 1848 * MB), ("statistics", "layered", 1437 * MB)]
+)
+def test_a_need_is_near_what_was_measured(wide, kind, name, held):
+    needed = job_needs.of(kind, spec_of(wide, name, samples=8, length=256))["cpu"]
     assert 0.9 * held < needed < 1.3 * held
 
 
@@ -36,7 +39,7 @@ def test_more_text_a_second_target_and_no_measuring_show(wide):
     assert many - few > 4 * (4096 - 64) * 512 * 2048
     aimed = job_needs.of("quantize", spec_of(wide, "best", samples=4096))["cpu"]
     assert aimed > many
-    small = spec_of(wide, samples=8)
+    small = spec_of(wide, "rtn", samples=8)
     assert job_needs.of("quantize", small | {"held_tokens": 0})["cpu"] < job_needs.of("quantize", small)["cpu"]
 
 

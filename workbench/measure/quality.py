@@ -22,7 +22,7 @@ from workbench.quantization.rounding import nearest
 
 HELD_TOKENS = 9_000
 LENGTH = 512
-ROWS = 256  # positions whose logits are held at once
+ROWS = 64  # positions whose logits are held at once
 
 
 class Reader(Protocol):
@@ -99,7 +99,7 @@ def compare(original: Skeleton, candidates: Mapping[str, Reader], sequences: Seq
             for at, state in enumerate(states):
                 states[at] = original.forward(block, state.to(original.device)).to(state.device)
         yield Advanced(index + 1)
-    ends = [reader.last() for reader in readers]
+    ends = list(_ends(readers))
     sums = [_Sums() for _ in readers]
     for at, batch in enumerate(batches):
         following = batch[:, 1:].reshape(-1).to(original.device)
@@ -121,6 +121,16 @@ def compare(original: Skeleton, candidates: Mapping[str, Reader], sequences: Seq
             original_perplexity=original_perplexity,
             top1_agreement=own.same / own.tokens,
         )
+
+
+def _ends(readers: list[Reader]) -> Iterator[tuple[nn.Module, Tensor]]:
+    """The final norm and the head of each; heads of the same values, as a result has its original's, are held once."""
+    heads: list[Tensor] = []
+    for reader in readers:
+        norm, head = reader.last()
+        heads.append(next((other for other in heads if torch.equal(other, head)), head))
+        del head  # not held while the next is read
+        yield norm, heads[-1]
 
 
 @dataclass(slots=True)

@@ -1,5 +1,6 @@
 """All blocks in their order: what is finished is taken over, what is left is quantized, amendments in between."""
 
+import ctypes
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
@@ -100,6 +101,7 @@ class Course:
             if self._kept:
                 yield from self._kept.keep(self._links()[index], turn.tensors, told, self._hidden)
             del turn  # not held while the next block is loaded
+            _give_back()
 
     def _take_over(self, count: int) -> Iterator[Event]:
         assert self._kept is not None
@@ -157,6 +159,12 @@ def _sequences(skeleton: Skeleton, recipe: Recipe) -> Sequences:
     tokenizer = calibration.tokenizer_of(skeleton.weights.folder)
     length = min(recipe.length, skeleton.positions or recipe.length)
     return calibration.sequences(texts, tokenizer, length, recipe.samples * recipe.length, recipe.seed)
+
+
+def _give_back() -> None:
+    """Return to the system what is free between the tensors: else the holes grow from block to block."""
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # glibc has it
+        trim(0)
 
 
 def _tell(sequences: Sequences, recipe: Recipe) -> Iterator[Event]:
