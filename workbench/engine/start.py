@@ -21,7 +21,7 @@ NAMES = {
 
 # What vLLM prints when it enters a phase, in the order of the phases.
 ENTRIES = (
-    ("weights", re.compile(r"Starting to load model|Loading safetensors checkpoint shards")),
+    ("weights", re.compile(r"Starting to load model|Loading model from scratch|Loading safetensors checkpoint shards")),
     ("compile", re.compile(r"Using cache directory: .* for vLLM's torch\.compile|Dynamo bytecode transform time")),
     ("kv", re.compile(r"GiB for KV cache on node|Available KV cache memory|KV cache size: ")),
     ("graphs", re.compile(r"Capturing CUDA graphs")),
