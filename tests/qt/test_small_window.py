@@ -58,6 +58,9 @@ async def test_nothing_is_cut(window, tmp_path):
     window.quantize_page.open(model)
     window.quantize_page.choose("model.layers.0.mlp.gate_proj")
     assert await cut(window, "quantize") == []
+    strip = window.quantize_page.view.strip
+    strip._set_pin(strip._places["model.layers.0.self_attn.q_proj"])
+    assert await cut(window, "quantize") == [], "a second layer beside it"
     page = window.serve_page
     page.show_facts(FACTS)
     page.show_devices([GPU, GPU])

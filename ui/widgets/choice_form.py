@@ -41,7 +41,7 @@ class ChoiceForm(QWidget):
         self._siblings: tuple[str, ...] = ()
         self._options: dict[QComboBox, Options] = {}
         self._spun = 0.0
-        self._fields = Reflow(4, 3, 2, down=2)
+        self._fields = Reflow(4, 3, 2, 1, down=2)
         self.method = self._combo("Method", tuple((value, names[0]) for value, names in METHODS.items()))
         self.bits = self._combo("Bits", WIDTHS)
         self.group = self._combo("Group", GROUPS)
