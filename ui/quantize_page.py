@@ -214,7 +214,7 @@ class QuantizePage(Page):
         self.queue.changed.connect(self._show_plan)
         view.recipes.picked.connect(choosing.take_recipe)
         view.recipes.failed.connect(self.notices.tell)
-        view.conflicts.fixed.connect(choosing.take_recipe)
+        view.conflicts.fixed.connect(choosing.take_fix)
         view.setup.recipe_changed.connect(choosing.take_recipe)
         view.setup.output_changed.connect(choosing.take_output)
         view.details.choice_changed.connect(choosing.try_choice)

@@ -105,7 +105,8 @@ def fixed(made: Plan, number: int, output: Path | None) -> Plan:
 
     if not 1 <= number <= len(made.fixes):
         raise WorkbenchError("The plan has no way out numbered {number}.", "`lathe plan` lists them.", number=number)
-    return plans.make(made.model, made.fixes[number - 1].recipe, output)
+    fix = made.fixes[number - 1]
+    return plans.make(made.model, fix.recipe, fix.output or output)
 
 
 def print_answer(answer: WhatIf) -> None:

@@ -1,6 +1,7 @@
 """Why a plan cannot run, or may surprise, and the ways out."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from workbench.recipe import Recipe
 from workbench.words import Sentence
@@ -8,10 +9,11 @@ from workbench.words import Sentence
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """One way out of a conflict: the recipe that results from taking it."""
+    """One way out of a conflict: the recipe that results from taking it, and the folder where that is another."""
 
     label: Sentence
     recipe: Recipe
+    output: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ import shutil
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 from workbench import expert_rows, fused, overlaps, slices, unmatched
@@ -44,7 +45,7 @@ def find(
         *_nothing(planned),
     ]
     if output is not None:
-        found += _place(model, output, size)
+        found += _place(model, recipe, output, size)
     return tuple(found)
 
 
@@ -118,7 +119,7 @@ def _nothing(planned: Sequence[Planned]) -> Iterable[Conflict]:
         )
 
 
-def _place(model: Model, output: Path, size: int) -> Iterable[Conflict]:
+def _place(model: Model, recipe: Recipe, output: Path, size: int) -> Iterable[Conflict]:
     """Whether the result can be written where it should go."""
     output, source = output.absolute(), model.folder.absolute()
     if output == source or source in output.parents or output in source.parents:
@@ -132,6 +133,7 @@ def _place(model: Model, output: Path, size: int) -> Iterable[Conflict]:
         yield Conflict(
             "output_exists",
             Sentence("{path} is there already.", {"path": str(output)}),
+            fixes=(Fix(Sentence("Write to {name}", {"name": (free := _free(output)).name}), recipe, free),),
             hint=Sentence("Choose another folder, or remove this one."),
         )
     parent = next(folder for folder in output.parents if folder.is_dir())
@@ -145,3 +147,8 @@ def _place(model: Model, output: Path, size: int) -> Iterable[Conflict]:
             ),
             hint=Sentence("Free some space or choose a folder on another disk."),
         )
+
+
+def _free(output: Path) -> Path:
+    """A name beside it that is not taken."""
+    return next(free for number in count(2) if not (free := output.with_name(f"{output.name}-{number}")).exists())

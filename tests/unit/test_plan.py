@@ -195,7 +195,9 @@ def test_the_place_of_the_result(model, tmp_path, monkeypatch):
     for inside in (model.folder, model.folder / "int4", tmp_path):
         assert codes(make(model, LAYERED, inside).conflicts) == ["output_is_source"]
     maker.write(tmp_path / "there")
-    assert codes(make(model, LAYERED, tmp_path / "there").conflicts) == ["output_exists"]
+    (taken,) = make(model, LAYERED, tmp_path / "there").conflicts
+    assert taken.code == "output_exists" and taken.fixes[0].output == tmp_path / "there-2"
+    assert not make(model, taken.fixes[0].recipe, taken.fixes[0].output).blocks
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**9, 10**9, 1000))
     assert codes(make(model, LAYERED, tmp_path / "new").conflicts) == ["no_space"]

@@ -15,6 +15,7 @@ from ui.quantize.scans import Scans
 from ui.quantize.tries import Tries, Try
 from ui.tasks import Tasks
 from workbench.catalog.model import Model
+from workbench.conflict import Fix
 from workbench.draft import Draft
 from workbench.recipe import Choice, Recipe
 from workbench.settings import Settings
@@ -95,6 +96,13 @@ class Choosing(QObject):
     def take_recipe(self, chosen: Recipe) -> None:
         """Plan anew with another recipe."""
         self._change(lambda draft: draft.take_recipe(chosen))
+
+    def take_fix(self, fix: Fix) -> None:
+        """Take a way out of a conflict."""
+        if fix.output:
+            self.take_output(fix.output)
+        else:
+            self.take_recipe(fix.recipe)
 
     def take_output(self, path: Path) -> None:
         """Write the result to `path`."""

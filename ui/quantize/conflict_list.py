@@ -9,7 +9,7 @@ from workbench.plan import Conflict, Fix, Plan
 
 
 class ConflictList(QWidget):
-    """`fixed(recipe)` is emitted with the recipe that the chosen way out results in."""
+    """`fixed(fix)` is emitted with the way out that was chosen."""
 
     fixed = Signal(object)
 
@@ -44,6 +44,6 @@ class ConflictList(QWidget):
         self.setVisible(bool(found))
 
     def _button(self, fix: Fix) -> QPushButton:
-        made = button(fix.label.template, lambda: self.fixed.emit(fix.recipe), **fix.label.values)
+        made = button(fix.label.template, lambda: self.fixed.emit(fix), **fix.label.values)
         language.show(made.setAccessibleDescription, fix.label)
         return made

@@ -120,6 +120,11 @@ def test_output_that_is_there_already_is_a_conflict(page, model, tmp_path):
     page.view.setup.output.editingFinished.emit()
     assert not page.primary.isEnabled()
     assert str(taken) in page.view.conflicts.banners[0].sentence.text()
+    (fix,) = page.view.conflicts.fixes
+    assert fix.text() == "Write to taken-2"
+    fix.click()
+    assert page.primary.isEnabled() and page.view.setup.output.text() == str(tmp_path / "taken-2")
+    assert page.draft.recipe == LAYERED
 
 
 def test_a_free_name_is_proposed(page, model, settings):
