@@ -7,11 +7,14 @@ import numpy as np
 import pytest
 import tiny as maker
 from quantization_models import TEXT, byte_tokenizer, quantized, write_model
+from transformers import AutoConfig
 
 from workbench import recipe
+from workbench.catalog.folder import inspect
 from workbench.errors import WorkbenchError
+from workbench.events import encode
 from workbench.measure import quality
-from workbench.quant_events import QualityMeasured
+from workbench.quant_events import ModuleDone, QualityMeasured
 from workbench.quantization import calibration
 from workbench.quantization.weights import Weights
 
@@ -143,3 +146,59 @@ def test_one_line_of_many_letters_is_cut(tmp_path):
     file.write_text(TEXT.replace("\n", " ") * 400)
     found = calibration.sequences(calibration.documents(file), byte_tokenizer(), 64, 640)
     assert found.tokens == 640 and {len(piece) for piece in found.pieces} == {64}
+
+
+def test_what_is_quantized_already_stays_as_it_is(write_tiny, tmp_path):
+    """H03, in the job itself: whatever asked for it, nothing is begun and no byte of the source changes."""
+    packed = {"quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": True, "version": "gemm"}
+    source = write_tiny(config={"quantization_config": packed})
+    before = {file.name: file.read_bytes() for file in source.iterdir()}
+    assert "4-bit AWQ, group 32" in refused(source, tmp_path / "out")
+    assert {file.name: file.read_bytes() for file in source.iterdir()} == before
+
+
+@pytest.mark.parametrize("chosen", ["layered", "awq"])
+def test_a_value_too_large_for_half_precision_is_never_infinite(write_tiny, tmp_path, chosen):
+    """H04 b: embeddings keep the type that they were stored in."""
+    embedding = maker.tensors()["model.embed_tokens.weight"]
+    embedding[10, 0] = 70_000
+    source = write_tiny(edit={"model.embed_tokens.weight": embedding})
+    small = replace(recipe.PRESETS[chosen], samples=2, length=64)
+    quantized(source, tmp_path / "out", small)
+    stored = Weights(tmp_path / "out")
+    tensors = dict(stored.each(stored))
+    assert all(bool(tensor.isfinite().all()) for tensor in tensors.values() if tensor.is_floating_point())
+    assert tensors["model.embed_tokens.weight"][10, 0].item() == pytest.approx(70_000, rel=0.01)
+    config = json.loads((tmp_path / "out/config.json").read_text())
+    named = {str(tensor.dtype).removeprefix("torch.") for tensor in tensors.values() if tensor.is_floating_point()}
+    assert named == {config.get("dtype") or config["torch_dtype"]} == {"bfloat16"}
+
+
+@pytest.mark.parametrize(
+    "scaling",
+    [
+        {"type": "linear", "factor": 2.0},
+        {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32},
+    ],
+    ids=["linear", "yarn"],
+)
+def test_scaled_positions_survive(write_tiny, tmp_path, scaling):
+    """H05: what is loaded from the result is what is loaded from the source."""
+    source, output = write_tiny(config={"rope_scaling": scaling}), tmp_path / "out"
+    quantized(source, output, "rtn")
+    theirs, ours = (AutoConfig.from_pretrained(folder).rope_parameters for folder in (source, output))
+    assert ours == theirs and ours["factor"] == scaling["factor"]
+    before, after = inspect(source), inspect(output)
+    assert (after.context, after.rope, after.rope_factor) == (before.context, before.rope, before.rope_factor)
+
+
+def test_values_at_the_ends_of_float32(write_tiny, tmp_path):
+    """Their squares and steps leave float32: too large ones are refused by name, the smallest are drawn."""
+    up = maker.tensors()["model.layers.0.mlp.up_proj.weight"]
+    huge = write_tiny("huge", dtype="F32", edit={"model.layers.0.mlp.up_proj.weight": up * 1e30})
+    assert "model.layers.0.mlp.up_proj.weight holds values up to" in refused(huge, tmp_path / "out")
+    small = write_tiny("small", dtype="F32", edit={"model.layers.0.mlp.up_proj.weight": up * 1e-38})
+    events = quantized(small, tmp_path / "out", "rtn")
+    found = next(event for event in events if isinstance(event, ModuleDone) and "0.mlp.up" in event.name)
+    assert sum(found.before) == up.size and sum(count > 0 for count in found.before) > 20
+    assert all(encode(event) for event in events)

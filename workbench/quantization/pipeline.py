@@ -21,8 +21,10 @@ from workbench.quantization import gate, place, side_files
 from workbench.quantization.blocks import Skeleton, device_of
 from workbench.quantization.checkpoint import Checkpoint, check_space
 from workbench.quantization.course import Course, by_block
-from workbench.quantization.stats import is_finite
+from workbench.quantization.stats import is_finite, largest
 from workbench.words import Sentence
+
+LARGEST = 1e15  # of a weight; sums of squares stay far inside float32
 
 
 def run(spec: Mapping[str, Any], folder: Path) -> Iterator[Event]:
@@ -115,6 +117,13 @@ def _scan(skeleton: Skeleton) -> Iterator[Event]:
                 "The tensor {name} holds {count} {count:value that is|values that are} not finite.",
                 "The model is damaged: fetch it again.",
                 name=name, count=int((~torch.isfinite(tensor)).sum()),
+            )  # fmt: skip
+        # Types of 8 bits reach no such values.
+        if tensor.is_floating_point() and tensor.element_size() > 1 and (most := largest(tensor)) > LARGEST:
+            raise WorkbenchError(
+                "The tensor {name} holds values up to {value}: their squares cannot be computed with.",
+                "The model is damaged: fetch it again.",
+                name=name, value=f"{most:.3g}",
             )  # fmt: skip
         if done % 50 == 0 or done == len(names):
             yield Advanced(done)

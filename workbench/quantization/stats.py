@@ -62,7 +62,9 @@ def spread(values: Tensor) -> Spread:
 def counts(values: Tensor, low: float, high: float) -> tuple[int, ...]:
     """Finite values over equal bins from `low` to `high`; the end bins hold what lies outside."""
     total = torch.zeros(BINS, dtype=torch.int64)
+    usual = 1e-30 < high - low < 1e30  # what lies beyond leaves float32 on the way
     for piece in _pieces(values.reshape(-1)):
+        piece = piece if usual else piece.double()
         bins = ((piece - low) * (BINS / (high - low))).clamp_(0, BINS - 1).to(torch.int32)
         total += torch.bincount(bins, minlength=BINS).cpu()
     return tuple(total.tolist())
@@ -78,6 +80,12 @@ def is_finite(values: Tensor) -> bool:
     if values.dtype not in (torch.bfloat16, torch.float16, torch.float32, torch.float64):
         return bool(torch.isfinite(values.to(torch.float32)).all())
     return not values.numel() or all(math.isfinite(extreme.item()) for extreme in torch.aminmax(values))
+
+
+def largest(values: Tensor) -> float:
+    """The largest absolute value of a tensor whose values are all finite; 0 for an empty one."""
+    low, high = torch.aminmax(values) if values.numel() else (torch.zeros(()),) * 2
+    return max(-low.item(), high.item())
 
 
 def _pieces(flat: Tensor, clean: bool = False) -> Iterator[Tensor]:

@@ -1,5 +1,6 @@
 """What the turn of every block has in common: rounding, folding scales, reporting, and what is kept."""
 
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -67,7 +68,7 @@ class Turn:
         planned, weight = self._planned[key], self._linears[key].weight
         choice, scale = planned.choice, self._scales.get(key)
         error = plain_error = unrefined = None
-        if H is not None and (signal := output_error(weight, H)) > 0:
+        if H is not None and 0 < (signal := output_error(weight, H)) < math.inf:
             error = output_error(weight - read_back, H) / signal
             unrefined = result.unrefined / signal if result.unrefined is not None else None
             unscaled = weight / scale if scale is not None else weight
