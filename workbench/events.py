@@ -5,7 +5,7 @@ not be measured are None. Times are seconds; `at_s` is the monotonic clock of th
 """
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from workbench.core_events import BlockMap, RequestsDone, StepsDone, UsageOnly
@@ -183,12 +183,14 @@ _KINDS = {kind.__name__: kind for kind in Event.__args__}
 
 def encode(event: Event) -> str:
     """One line of JSON, without the line break. NaN and infinity are refused: JSON has no word for them."""
-    fields = {"kind": type(event).__name__, **asdict(event)}
-    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    given = {"kind": type(event).__name__, **asdict(event)}
+    return json.dumps(given, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def decode(line: str) -> Event:
-    """The event of a line that `encode` wrote."""
-    fields = json.loads(line)
-    kind = _KINDS[fields.pop("kind")]
-    return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()})
+    """The event of a line that `encode` wrote, of another version of ours too: fields that are gone are left out."""
+    given = json.loads(line)
+    kind = _KINDS[given.pop("kind")]
+    known = {field.name for field in fields(kind)}
+    values = {key: tuple(value) if isinstance(value, list) else value for key, value in given.items() if key in known}
+    return kind(**values)

@@ -8,7 +8,7 @@ import pytest
 
 from workbench import jobs, paths
 from workbench.errors import WorkbenchError
-from workbench.events import Advanced, Cancelled, Failed, Finished, Note, Stage, encode
+from workbench.events import Advanced, Cancelled, Failed, Finished, Note, Stage, decode, encode
 from workbench.settings import Settings
 
 
@@ -80,6 +80,11 @@ async def test_cancel_ends_the_worker_within_two_seconds_and_leaves_nothing(tmp_
     assert loop.time() - before_s < 2
     assert list(tmp_path.glob(".out*partial-*")) == [stranger]
     assert list(jobs.replay(folder))[-1] == Cancelled()
+
+
+def test_an_event_of_another_version_is_read_without_the_fields_that_are_gone():
+    line = encode(Stage("Working", 3))
+    assert decode(line[:-1] + ',"former":1}') == decode(line) == Stage("Working", 3)
 
 
 async def test_lines_that_are_no_events_are_passed_over(tmp_path):
