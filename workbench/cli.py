@@ -194,7 +194,9 @@ def quantize(
     )
     if [conflict for conflict in made.conflicts if not (replace and conflict.code == "output_exists")]:
         describe.print_plan(made)
-        raise WorkbenchError("The recipe cannot run on this model; nothing was started.", "Solve the conflicts above.")
+        raise WorkbenchError(
+            "The recipe cannot run on this model; nothing was started.", "Each line above says what to do."
+        )
     spec = {
         "model": str(made.model.folder), "output": str(output.resolve()),
         "recipe": recipes.to_dict(made.recipe), "measure_rtn": measure_rtn,

@@ -49,7 +49,9 @@ def amend(
     made = amendments.amend(folder, replace(recipes.load(recipe), **kept))
     if made.blocks:
         describe.print_plan(made)
-        raise WorkbenchError("The recipe cannot run on this model; nothing was changed.", "Solve the conflicts above.")
+        raise WorkbenchError(
+            "The recipe cannot run on this model; nothing was changed.", "Each line above says what to do."
+        )
     terminal.out.print(say("The change waits for the next block."))
 
 

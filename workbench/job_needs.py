@@ -19,6 +19,7 @@ from workbench.catalog.model import Model
 from workbench.errors import WorkbenchError
 from workbench.memory import HOST, gpu, seen
 from workbench.recipe import Recipe
+from workbench.remarks import FEWEST_TOKENS
 from workbench.words import Sentence
 
 VALUE = 4  # bytes of float32
@@ -33,7 +34,6 @@ KEPT = 1 << 30  # results of a pass that are kept instead of computed twice
 RESIDENT = 4 << 30  # activations that stay on a GPU
 SLACK = 1.1  # what the allocators hold on top
 LOOKED_AT = 4  # layers that a trial worker keeps, about
-FEW_TOKENS = 16_000  # fewer make a result worse
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def smaller(kind: str, spec: Mapping[str, Any], shortage: Shortage) -> Offer | N
         if size := _fitting(changed, shortage):
             return Offer(Sentence("On the processor in {size}, which takes longer", {"size": size}), changed)
     recipe = dict(spec["recipe"])
-    while (count := recipe["samples"] // 2) * recipe["length"] >= FEW_TOKENS:
+    while (count := recipe["samples"] // 2) * recipe["length"] >= FEWEST_TOKENS:
         recipe["samples"] = count
         changed = {**spec, "recipe": dict(recipe)}
         if size := _fitting(changed, shortage):

@@ -161,6 +161,18 @@ def test_older_activations_make_way_and_the_newest_stay(tmp_path, source, own_ho
     assert len(kept) == 1 and len(list(own_home.glob("cache/blocks/*/*/block.safetensors"))) == LAYERS
 
 
+def test_the_oldest_models_blocks_go_when_they_are_many(tmp_path, source, own_home, monkeypatch):
+    blocks, sizes = own_home / "cache/blocks", {"old": 700, "new": 300}
+    for age, (name, size) in enumerate(sizes.items()):
+        (blocks / name / "link").mkdir(parents=True)
+        (blocks / name / "link" / kept_blocks.BLOCK).write_bytes(bytes(size))
+        os.utime(blocks / name, (age, age))
+    monkeypatch.setattr(kept_blocks, "OTHERS_BYTES", 999)
+    quantized(source, tmp_path / "a", "rtn", reuse=True)
+    assert not (blocks / "old").exists() and (blocks / "new").exists()
+    assert len(list(blocks.glob(f"*/*/{kept_blocks.BLOCK}"))) == 1 + LAYERS
+
+
 def amended_run(job, chosen, at_block):
     """Run the job and change its recipe in the middle of a block."""
     events = []
@@ -222,5 +234,5 @@ def test_a_report_has_every_layer_and_says_what_repeats_it(tmp_path, source):
     page = quant_report.of_job(job).read_text()
     assert all(name in page for name in done(events)) and str(job / "recipe.json") in page
     assert json.loads((tmp_path / "out" / "lathe.json").read_text())["recipe"] == report["recipe"]
-    with pytest.raises(WorkbenchError, match="not the folder of a quantization"):
+    with pytest.raises(WorkbenchError, match="is no job, or its job.json is damaged"):
         quant_report.of_job(tmp_path)

@@ -63,7 +63,7 @@ def test_beside_a_full_gpu_the_processor_is_offered_and_else_fewer_samples(wide)
     assert job_needs.smaller("quantize", spec | {"device": "cuda"}, short).value["device"] == "cpu"
     left = job_needs.of("quantize", spec)["cpu"] - 2 * 10**9
     offer = job_needs.smaller("quantize", spec, Shortage("cpu", room, 0, {"cpu": left}, ()))
-    assert 16_000 / 512 <= offer.value["recipe"]["samples"] < 4096
+    assert 16_384 / 512 <= offer.value["recipe"]["samples"] < 4096
     assert job_needs.of("quantize", offer.value)["cpu"] <= left
     assert job_needs.smaller("quantize", spec, Shortage("cpu", room, 0, {"cpu": 10**6}, ())) is None
     assert job_needs.smaller("sensitivity", spec, short) is None

@@ -21,9 +21,8 @@ from workbench.quantization.checkpoint import Checkpoint, disk_bytes
 from workbench.quantization.kept_blocks import KeptBlocks
 from workbench.quantization.turns import turn_of
 from workbench.recipe import Recipe
+from workbench.remarks import FEWEST_TOKENS
 from workbench.words import Sentence
-
-FEW_TOKENS = 16_000
 
 
 class Course:
@@ -177,10 +176,10 @@ def _tell(sequences: Sequences, recipe: Recipe) -> Iterator[Event]:
         "{asked_length}.",
         used,
     )
-    if sequences.tokens < FEW_TOKENS:
+    if sequences.tokens < FEWEST_TOKENS:
         yield Note(
             "{tokens} calibration tokens are few; with at least {enough} the result is more reliable.",
-            {"tokens": figures.tokens(sequences.tokens), "enough": figures.tokens(FEW_TOKENS)}, "warning",
+            {"tokens": figures.tokens(sequences.tokens), "enough": figures.tokens(FEWEST_TOKENS)}, "warning",
         )  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from workbench.quantization.weights import Weights
 
 ACTIVATION_BYTES = 8 << 30  # of all runs together; the newest of the present run are kept beyond that
 SHARE_OF_FREE = 0.2  # what the activations may take of the space that is free
+OTHERS_BYTES = 32 << 30  # of the models that are not quantized now
 PACE = 100 << 20  # bytes of activations for each second of the run, about a tenth of what a disk writes
 SPARE_BYTES = 1 << 30  # never filled up to the last byte
 BLOCK, EVENTS, LEAVING = "block.safetensors", "events.jsonl", "leaving.activations"
@@ -107,15 +108,17 @@ class KeptBlocks:
             yield self._give_up()
 
     def tidy(self) -> None:
-        """Remove what killed runs had begun here, and the oldest models' blocks when space is short."""
+        """Remove what killed runs had begun here, and the oldest models' blocks where they or the disk are too full."""
         old = time.time() - 86400
         for place in self._all.iterdir():
             for entry in place.iterdir() if place.is_dir() else ():
                 if "." in entry.name and entry.stat().st_mtime < old:
                     shutil.rmtree(entry, ignore_errors=True)
         others = sorted((place for place in self._all.iterdir() if place != self._place), key=_age)
-        while others and self._free() < self._reserve + 2 * SPARE_BYTES:
+        sizes = [sum(file.stat().st_size for file in place.rglob("*") if file.is_file()) for place in others]
+        while others and (sum(sizes) > OTHERS_BYTES or self._free() < self._reserve + 2 * SPARE_BYTES):
             shutil.rmtree(others.pop(0), ignore_errors=True)
+            sizes.pop(0)
 
     def _worth(self, size: int) -> bool:
         """Whether the run is slow enough: the way from the last ones kept can also be gone again, block by block."""
