@@ -50,8 +50,10 @@ def served(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TORCHDYNAMO_DISABLE", "1")  # compiling takes longer than all that is tested here
         patch.setenv("LATHE_HOME", str(folder / "home"))
+        before = set(guard.descendants(os.getpid()))  # other tests have children too that stay
         running = Apart(separation.of_profile(profile), folder / "front.log")
         assert running.ready, running.tail()
+        running.tree = [guard.identity(pid) for pid in guard.descendants(os.getpid()) if pid not in before]
         yield running
         running.stop()
 
@@ -113,7 +115,6 @@ def test_everything_listens_on_this_machine_only_and_both_engines_want_the_key(s
 
 
 def test_a_killed_prefill_engine_is_told_and_leaves_nothing(served):
-    tree = [guard.identity(pid) for pid in guard.descendants(os.getpid())]
     killed_s = time.monotonic()
     os.kill(served.run.legs["prefill"].ready.pid, signal.SIGKILL)
     while not served.failed:
@@ -122,6 +123,6 @@ def test_a_killed_prefill_engine_is_told_and_leaves_nothing(served):
     assert str(served.failed.values["leg"]) == "prefill engine"
     assert any(isinstance(each, LegEvent) and each.leg == "prefill" and isinstance(each.event, Failed)
                for each in served.events)  # fmt: skip
-    while left := [each for each in tree if each and guard.identity(each[0]) == each]:
+    while left := [each for each in served.tree if each and guard.identity(each[0]) == each]:
         assert time.monotonic() - killed_s < 10, left
         time.sleep(0.1)
