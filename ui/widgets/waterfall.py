@@ -95,7 +95,9 @@ class Waterfall(QWidget):
             size = _known(part)
             if size is None:
                 continue
+            painter.setClipRect(QRectF(left, top, width, ROW))  # an estimate may reach beyond what was measured
             self._bar(painter, part, left + begin * scale, scale, top + (ROW - BAR) / 2)
+            painter.setClipping(False)
             begin += size
         self._sizes(painter)
         if self._total and used > self._total:
