@@ -304,7 +304,7 @@ async def test_silence_is_told_and_stop_works(page, engines, original, settings,
 
 async def test_a_pair_is_opened_from_its_folders(page, original, quantized, until):
     page.open_pair(original, quantized)
-    await until(lambda: None not in [slot.model for slot in page.slots.values()])
+    await until(lambda: all(page.slots[side].model for side in ("original", "quantized")))
     assert page.forms["original"].folder == original and page.tabs["quantized"].isChecked()
 
 
