@@ -17,8 +17,8 @@ PAGE = 'vllm:num_requests_running{engine="0"} 0.0\n'
 SMALL = Plan(at=(2,), requests=4, prompt_tokens=20, answer_tokens=5)
 
 
-def done(ttft_s=0.1, total_s=1.0, tokens=10, prompt_tokens=256):
-    return ReplyDone("length", ttft_s, ttft_s, total_s, prompt_tokens, tokens, None)
+def done(ttft_s=0.1, total_s=1.0, tokens=10, prompt_tokens=256, tokens_per_s=10.0):
+    return ReplyDone("length", ttft_s, ttft_s, total_s, prompt_tokens, tokens, tokens_per_s)
 
 
 def level(at, tokens_per_s):
@@ -212,6 +212,7 @@ def test_the_time_of_a_token_is_after_the_first():
     assert between_s(done(0.1, 1.0, 10)) == pytest.approx(0.1)
     assert between_s(done(tokens=1)) is None and between_s(done(tokens=None)) is None
     assert between_s(done(ttft_s=None)) is None
+    assert between_s(done(tokens_per_s=None)) is None, "its chunks came at once"
 
 
 def test_one_answer_that_was_not_counted_takes_the_levels_speed_away():

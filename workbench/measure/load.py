@@ -96,8 +96,8 @@ class Level:
 
 
 def between_s(done: ReplyDone) -> float | None:
-    """Mean seconds a token after the first: (end - first text) / (tokens - 1)."""
-    if done.ttft_s is None or done.tokens is None or done.tokens < 2:
+    """Mean seconds a token after the first: (end - first text) / (tokens - 1). None where no speed could be told."""
+    if None in (done.ttft_s, done.tokens, done.tokens_per_s) or done.tokens < 2:
         return None
     return (done.total_s - done.ttft_s) / (done.tokens - 1)
 
