@@ -142,9 +142,9 @@ def test_a_missing_shard_is_named_with_its_tensors(write_tiny):  # H01
     gone = "model-00002-of-00009.safetensors"
     held = list(json.loads((path / maker.INDEX).read_text())["weight_map"].values()).count(gone)
     (path / gone).unlink()
-    start = time.process_time()
+    start = time.perf_counter()
     model = inspect(path)
-    assert time.process_time() - start < 1
+    assert time.perf_counter() - start < 1
     assert [(gap.file, gap.tensors) for gap in model.missing] == [(gone, held)]
     assert not model.can_quantize and not model.can_serve
     assert gone in str(model.problems[0].sentence) and str(held) in str(model.problems[0].sentence)

@@ -87,9 +87,9 @@ def test_automatic_groups_are_128_where_that_divides(write_tiny):
 
 
 def test_group_128_names_exactly_the_180_modules(starter_shapes):  # H08
-    start = time.process_time()  # other work on the machine does not count
+    start = time.perf_counter()
     plan = make(starter_shapes, recipes.with_group_size(LAYERED, 128))
-    assert time.process_time() - start < 1
+    assert time.perf_counter() - start < 1
     (conflict,) = plan.conflicts
     expected = {linear.name for linear in starter_shapes.linears if linear.leaf != "down_proj"}
     assert plan.blocks and set(conflict.modules) == expected and len(conflict.modules) == 180
